@@ -40,7 +40,7 @@ from benchmarks.result_tables.programs import (
     moved_bytes,
     plan_memory,
 )
-from benchmarks.result_tables.race import race_lesions, race_records
+from benchmarks.result_tables.race import race_lesions, race_records, race_rule
 from benchmarks.result_tables.result_files import RESULTS, Table, each
 from benchmarks.result_tables.self_play import peer, phases, trials_by_simulations
 from benchmarks.result_tables.steps import STEPS_HEAD, pytorch_ways, steps
@@ -199,6 +199,10 @@ TABLES = {
         ("verdicts_at_budgets.json",), each("claim | curves | how often, by trials", verdicts)
     ),
     "race_records": Table((), race_records),
+    "race_rule": Table(
+        ("race_rule.json",),
+        each("an entry truly | accepted, by rounds | by the rule before", race_rule),
+    ),
     "race_lesions": Table(
         ("race_lesions_*.json",),
         each(

@@ -13,16 +13,17 @@ from dawnjax.text import escaped
 
 USAGE = """dawnjax race [tracks [TRACK [--data_dir=FOLDER]]]
        dawnjax race new NAME --track=TRACK
-       dawnjax race submit FILE --track=TRACK [--out=FOLDER]
-       dawnjax race verify ENTRY [--data_dir=FOLDER]
-       dawnjax race board FOLDER"""
+       dawnjax race submit FILE_OR_PROGRAM --track=TRACK [--out=FOLDER]
+       dawnjax race verify ENTRY [--data_dir=FOLDER] [--rounds=N] [--json]
+       dawnjax race board FOLDER [--json] [--html=FILE]"""
 
 DESCRIPTION = """
 Without arguments it lists the tracks; `tracks TRACK` shows the rules of one, and with --data_dir
 whether data are the track's.
 
   new      writes NAME.py: the track's baseline, as a recipe to change
-  submit   makes an entry of a recipe's file and the modules that it imports
+  submit   makes an entry of a recipe's file and the modules that it imports, or of the folder of a
+           program of any framework, which has a run.py
   verify   judges an entry: static rules, then rounds of entry, baseline and standing record in
            turn, on fresh seeds, each in a sandbox without network or examples to evaluate
   board    shows the entries of a folder, with the verdicts in FOLDER/verdicts
@@ -54,20 +55,28 @@ def main(argv: list[str]) -> int:
         raise ConfigError(f"no part {part!r}; {hint}")
     values = flags.FlagValues()
     shows_all = "--help" in argv
-    for name, (owners, text) in _TEXTS.items():
+    for name, (owners, text) in _FLAGS.items():
         if part in owners or shows_all:
             of_part = f"{', '.join(owners)}: {text}"
-            flags.DEFINE_string(name, None, of_part, flag_values=values)
+            if name == "json":
+                flags.DEFINE_bool(name, False, of_part, flag_values=values)
+            elif name == "rounds":
+                flags.DEFINE_integer(name, 0, of_part, lower_bound=0, flag_values=values)
+            else:
+                flags.DEFINE_string(name, None, of_part, flag_values=values)
     words = command_line.parse("race", values, argv, USAGE, DESCRIPTION)
     return parts[part](words[1:], values)
 
 
-_TEXTS = {
+_FLAGS = {
     "track": (("new", "submit"), "the track."),
     "out": (("submit",), "the entry's folder, new; entries/NAME."),
     "data_dir": (("tracks", "verify"), "where the track's data lie, if not in the installation."),
+    "rounds": (("verify",), "rounds at most, from the track's up; 0 takes the track's."),
+    "json": (("verify", "board"), "print JSON."),
+    "html": (("board",), "a file for the board as a page."),
 }
-"""Flags that are texts, with the parts of the command that have them."""
+"""Flags, with the parts of the command that have them."""
 
 
 def _path(values: flags.FlagValues, name: str) -> Path | None:
@@ -114,7 +123,7 @@ def _submit(paths: list[str], values: flags.FlagValues) -> int:
     from dawnjax.race import submit
 
     file, track = _one(paths, "recipe's file"), _needed(values, "track")
-    folder = _path(values, "out") or Path("entries") / file.stem
+    folder = _path(values, "out") or Path("entries") / file.absolute().stem
     submit.submit(file, track=track, out=folder)
     print(escaped(f"wrote {folder}; next: dawnjax race verify {folder}"))
     return ExitStatus.DONE
@@ -129,11 +138,16 @@ def _verify(paths: list[str], values: flags.FlagValues) -> int:
     verdict, is_earlier = judge.verify(
         folder,
         data_dir=_path(values, "data_dir"),
+        rounds=values["rounds"].value,
         tell=lambda line: print(escaped(line), file=sys.stderr, flush=True),
     )
+    if values["json"].value:
+        print(records.json_text(records.plain(verdict), indent=2))
+        return _STATUS[verdict.word]
     print(escaped(verdict.text()))
     if is_earlier:
-        print(f"judged on {verdict.date}: a recipe is judged once")
+        name = verdict.name
+        print(escaped(f"judged on {verdict.date} as {name}: a recipe is judged once"))
     return _STATUS[verdict.word]
 
 
@@ -141,5 +155,10 @@ def _board(paths: list[str], values: flags.FlagValues) -> int:
     from dawnjax.race import board
 
     boards = board.read_board(_one(paths, "folder of entries"))
-    print(escaped(board.board_text(boards)))
+    if page := _path(values, "html"):
+        records.write(page, board.board_page(boards))
+    if values["json"].value:
+        print(records.json_text(board.board_json(boards), indent=2))
+    else:
+        print(escaped(board.board_text(boards)))
     return ExitStatus.DONE

@@ -1,7 +1,7 @@
-"""An entry: a folder with a recipe and its source.
+"""An entry: a folder with a recipe or a program, and its source.
 
     entry.json       an `Entry`, with the hash of each file of the source
-    source/NAME.py   the recipe's file and the modules that it imports
+    source/NAME.py   the recipe's file, or `run.py` of a program, and the modules that it imports
     README.md        words for people, or none
 
 The folder is a stranger's: it is read within bounds, and no link in it is followed.
@@ -20,10 +20,13 @@ from dawnjax import records
 from dawnjax.errors import ConfigError
 from dawnjax.runs.directory import names_a_file
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 ENTRY_FILE = "entry.json"
 SOURCE = "source"
+PROGRAM = "run.py"
+"""Main file of an entry that is no recipe."""
+
 VERDICTS = "verdicts"
 """Folder of the judge's verdicts, beside the entries."""
 
@@ -41,8 +44,9 @@ class Entry:
     """Content of `entry.json`.
 
     Attributes:
-      experiment: The recipe, as a run's `experiment.json` has it, without the place of the data.
-      source: Main file within `source`.
+      experiment: The recipe, as a run's `experiment.json` has it, without the place of the data;
+        empty for a program.
+      source: File within `source` that a run executes; empty where the fields say all.
       files: SHA-256 of each file of the source, by its path.
     """
 
@@ -55,9 +59,15 @@ class Entry:
     files: dict[str, str]
 
     @property
+    def code(self) -> str:
+        """Whose code a run executes: `none`, a recipe's `own`, or a `program`."""
+        return "program" if not self.experiment else "own" if self.source else "none"
+
+    @property
     def recipe(self) -> str:
-        """Hash of what is trained, which a verdict is on."""
-        told = [self.track, self.experiment, self.source, self.files]
+        """Hash of what is trained, which a verdict is on: no names, and no file that is not run."""
+        fields = {name: value for name, value in self.experiment.items() if name != "name"}
+        told = [self.track, fields, [self.source, self.files] if self.source else []]
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
@@ -78,6 +88,9 @@ def read_entry(folder: Path) -> Entry:
         raise ConfigError(f"{file}: schema_version {entry.schema_version} is not {SCHEMA_VERSION}")
     if not names_a_file(entry.name):
         raise ConfigError(f"{file}: name={entry.name[:80]!r} names no file")
+    is_there = f"{SOURCE}/{entry.source}" in entry.files
+    if not (is_there if entry.source else entry.experiment):
+        raise ConfigError(f"{file} is no recipe and no program: source={entry.source[:80]!r}")
     hashes = hashes_of(files)
     for name in sorted(hashes.keys() | entry.files.keys()):
         if hashes.get(name) != entry.files.get(name):
@@ -121,21 +134,13 @@ def hashes_of(files: Mapping[str, Path]) -> dict[str, str]:
         raise ConfigError(f"the source cannot be read: {error}") from None
 
 
-def entries_in(folder: Path) -> dict[str, tuple[Path, Entry]]:
-    """Entries of a folder, by name, in the order of their folders.
+def entries_in(folder: Path) -> list[tuple[Path, Entry]]:
+    """Entries of a folder, in the order of their folders.
 
     Raises:
-      ConfigError: It is no folder, an entry is damaged, or two have one name.
+      ConfigError: It is no folder, or an entry is damaged.
     """
     if not folder.is_dir():
         raise ConfigError(f"there is no folder {folder}")
-    found: dict[str, tuple[Path, Entry]] = {}
-    for file in sorted(folder.glob(f"*/{ENTRY_FILE}"))[:MOST_FILES]:
-        entry = read_entry(file.parent)
-        if entry.name in found:
-            raise ConfigError(
-                f"two entries are called {entry.name!r}: {found[entry.name][0]} and {file.parent}; "
-                "rename one"
-            )
-        found[entry.name] = file.parent, entry
-    return found
+    files = sorted(folder.glob(f"*/{ENTRY_FILE}"))[:MOST_FILES]
+    return [(file.parent, read_entry(file.parent)) for file in files]

@@ -1,7 +1,7 @@
-"""One run of the race, and the measurement of its weights: the judge's side of both.
+"""One run of the race, and the measurement of what it saved: the judge's side of both.
 
-The clock is this process's. It starts when the data are handed over and stops when the run says
-that its weights are saved; at that moment the run is ended, so that nothing changes after it.
+The clock is this process's. It starts when the data are handed over. When the run says that it is
+done it is killed, and the clock stops when nothing of it is left: nothing is written after.
 """
 
 import dataclasses
@@ -12,22 +12,30 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dawnjax import records
-from dawnjax.checkpointed.judged_weights import Measured, Question
+from dawnjax.checkpointed.judged_weights import NO_WEIGHTS, Measured, Question, Weights
 from dawnjax.errors import RunError
 from dawnjax.race.contestant import DONE, GO, READY, Task
 from dawnjax.race.handover import Handover
-from dawnjax.race.sandbox import INSIDE, SAVED, Boxed, LimitError, Walls
+from dawnjax.race.sandbox import INSIDE, SAVED, Boxed, LimitError, Walls, read_installation
 from dawnjax.race.tracks import Track
+from dawnjax.tasks.on_host import OnHost
+from dawnjax.trials.target import reaches
+
+LOGITS = "logits.npy"
+"""What a program saves: float32 [inputs, classes], in the order of the inputs."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Side:
-    """A recipe that runs: an entry's, the standing record's or the baseline's.
+    """A recipe or a program that runs: an entry, the standing record or the baseline.
 
     Attributes:
-      sources: Folder of its Python files; None where it has none.
-      main: The recipe's file in it.
+      experiment: Of a recipe; empty for a program.
+      sources: Folder of its Python files; None where no run executes any.
+      main: The file in it that is executed.
     """
 
     name: str
@@ -40,17 +48,19 @@ class Heat(NamedTuple):
     """A run that ended in time.
 
     Attributes:
-      checkpoints: What it saved.
+      names: Seed of the names that it learnt.
+      saved: Folder of what it saved: checkpoints, or a program's logits.
       preparation_seconds: Before it asked for its data.
-      seconds: From its data to its weights.
-      names: What its classes or tokens were called (`Handover.names`).
+      seconds: From its data until nothing of it was left.
+      weights: What a program's logits are worth; None for a recipe, which is measured later.
     """
 
     seed: int
-    checkpoints: Path
+    names: int
+    saved: Path
     preparation_seconds: float
     seconds: float
-    names: tuple[int, ...] = ()
+    weights: Weights | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,41 +72,81 @@ class Course:
     work: Path
     data_dir: Path | None = None
 
-    def run(self, side: Side, seed: int, number: int) -> Heat:
-        """Run a recipe once.
+    def run(self, side: Side, seed: int, names: int, number: int) -> Heat:
+        """Run a recipe or a program once, in a round whose names were drawn by `names`.
 
         Raises:
-          LimitError: It broke a limit, or ended without weights.
+          LimitError: It broke a limit, or ended without a word.
         """
-        data, checkpoints = self.work / f"data_{number}", self.work / f"run_{number}"
+        data, saved = self.work / f"data_{number}", self.work / f"run_{number}"
         self.handover.describe(data)
         binds = {"data": data} | ({"source": side.sources} if side.sources else {})
+        main = f"{INSIDE}/source/{side.main}" if side.sources else ""
+        is_program = not side.experiment
         task = Task(
             experiment=side.experiment,
-            source=f"{INSIDE}/source/{side.main}" if side.sources else "",
+            source=main,
             seed=seed,
             data=f"{INSIDE}/data",
             run_dir=str(SAVED),
         )
-        with self._boxed("dawnjax.race.contestant", binds, hidden=self.track.hidden) as process:
-            process.tell(_line(task))
+        command = [main, task.data, task.run_dir, str(seed)]
+        read_installation()
+        with self._boxed(
+            command if is_program else ["-m", "dawnjax.race.contestant"],
+            binds,
+            hidden=self.track.hidden,
+        ) as process:
+            if not is_program:
+                process.tell(_line(task))
             ready = process.expect(READY)
             given = time.monotonic()
-            self.handover.hand_over(data)
+            self.handover.hand_over(data, with_inputs=is_program)
             process.tell(GO)
-            saved = process.expect(DONE)
-            process.end_and_keep("checkpoints", checkpoints)
+            process.expect(DONE)
+            ended = process.end_and_keep(saved, "" if is_program else "checkpoints")
         shutil.rmtree(data)
-        names = tuple(self.handover.names.tolist())
-        return Heat(seed, checkpoints, ready - process.began, saved - given, names)
+        weights = self._answered(saved) if is_program else None
+        return Heat(seed, names, saved, ready - process.began, ended - given, weights)
+
+    def _answered(self, saved: Path) -> Weights:
+        """Compare a program's logits with the true classes of its round, in float64."""
+        classes = self.handover.true_classes()
+        try:
+            with records.open_plain(saved / LOGITS) as file:
+                logits = np.lib.format.read_array(file, allow_pickle=False)
+        except FileNotFoundError:
+            return Weights(fault=NO_WEIGHTS)
+        except (OSError, ValueError, MemoryError) as error:
+            return Weights(fault=f"{LOGITS} cannot be read: {type(error).__name__}")
+        wanted = len(classes), self.handover.num_classes
+        if logits.dtype != np.float32 or logits.shape != wanted:
+            given = f"{logits.dtype} {list(logits.shape)}"
+            return Weights(fault=f"{LOGITS} is {given}, and float32 {list(wanted)} is needed")
+        on_host, target = OnHost(), self.track.target
+        on_host.add(logits, classes)
+        value = on_host.metrics()[target.metric]
+        return Weights(reached=reaches(value, target.value, target.direction), quality=value)
 
     def measure(self, side: Side, heats: Sequence[Heat]) -> Measured:
-        """Measure the weights of a recipe's runs, in a process without its code.
+        """Measure what runs of a side saved, in a process without its code; then remove it.
 
         Raises:
           RunError: The process failed.
         """
-        runs = {heat.checkpoints.name: heat.checkpoints for heat in heats}
+        runs = {heat.saved.name: heat.saved for heat in heats}
+        try:
+            if all(heat.weights for heat in heats):
+                weights = tuple(heat.weights for heat in heats if heat.weights)
+                return Measured(weights=weights, device="")
+            return self._measured(side, heats, runs)
+        except (LimitError, ValueError) as error:
+            raise RunError(f"the weights of {side.name} could not be measured: {error}") from None
+        finally:
+            for folder in runs.values():
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _measured(self, side: Side, heats: Sequence[Heat], runs: dict[str, Path]) -> Measured:
         binds = {name: path for name, path in runs.items() if path.is_dir()}
         experiment = side.experiment
         if self.data_dir is not None:
@@ -106,22 +156,20 @@ class Course:
         question = Question(
             experiment=experiment,
             checkpoints=tuple(f"{INSIDE}/{name}" for name in runs),
-            array=self.handover.array,
             names=tuple(heat.names for heat in heats),
         )
-        try:
-            with self._boxed("dawnjax.checkpointed.judged_weights", binds) as process:
-                process.tell(_line(question))
-                return records.decode(process.hear(), Measured)
-        except (LimitError, ValueError) as error:
-            raise RunError(f"the weights of {side.name} could not be measured: {error}") from None
+        with self._boxed(["-m", "dawnjax.checkpointed.judged_weights"], binds) as process:
+            process.tell(_line(question))
+            return records.decode(process.hear(), Measured)
 
-    def _boxed(self, module: str, binds: dict[str, Path], hidden: Sequence[str] = ()) -> Boxed:
+    def _boxed(
+        self, arguments: Sequence[str], binds: dict[str, Path], hidden: Sequence[str] = ()
+    ) -> Boxed:
         walls = Walls(
             limits=self.track.limits, binds=binds, hidden=hidden, platform=self.track.platform
         )
         # -P: no module of the folder that the judge was called in.
-        return Boxed(walls, ["-P", "-m", module])
+        return Boxed(walls, ["-P", *arguments])
 
 
 def _line(told: Any) -> bytes:

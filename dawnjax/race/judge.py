@@ -1,9 +1,10 @@
 """The judge: an entry against the baseline and the standing record, in turn, on fresh seeds.
 
     static rules    `rules`: nothing of the entry has run
+    ledger          the try is written down, and gets its share of 1 %
     heats           rounds of all sides in drawn order, each run in a sandbox, by the judge's clock
-    measurement     the weights, in a process without the entry's code
-    verdict         the project's judge of samples, at the level of this try (`ledger`)
+    measurement     what they saved, in a process without the entry's code
+    look            half-way and at the end: the verdict, if it is certain
 
 A recipe is judged once: a second verification would be another draw.
 """
@@ -14,6 +15,7 @@ import datetime
 import os
 import secrets
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -22,34 +24,29 @@ from dawnjax.config.config_json import to_json
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.machine.hosts import visible_cores
 from dawnjax.page import words
-from dawnjax.race import ledger, rules, sandbox, tracks
+from dawnjax.race import rules, sandbox, tracks
 from dawnjax.race.entry import SOURCE, VERDICTS, Entry, entries_in, read_entry
 from dawnjax.race.handover import Handover
 from dawnjax.race.heats import Course, Heat, Side
-from dawnjax.race.ledger import Try
 from dawnjax.race.rules import RuleError
 from dawnjax.race.sandbox import LimitError
 from dawnjax.race.tracks import Track
 from dawnjax.race.verdicts import (
     BASELINE,
-    Beside,
     JudgedEntry,
     JudgedTrial,
     SideResult,
     Word,
     compared,
+    enter_try,
     first_of,
+    looks,
     read_verdict,
+    verdict_on,
     write_verdict,
 )
 from dawnjax.runs.versions import installed
-from dawnjax.statistics.interval import FEWEST_TRIALS
-from dawnjax.statistics.verdict import (
-    BETTER,
-    FASTER_IF_ALL_REACH,
-    SLOWER_IF_ALL_REACH,
-    WORSE,
-)
+from dawnjax.statistics.looks import nominal_levels
 from dawnjax.study import devices
 
 PREPARATION_RATIO = 1.5
@@ -59,11 +56,14 @@ PREPARATION_SLACK_SECONDS = 3.0
 Tell = Callable[[str], None]
 
 
-def verify(folder: Path, *, data_dir: Path | None = None, tell: Tell) -> tuple[JudgedEntry, bool]:
+def verify(
+    folder: Path, *, data_dir: Path | None = None, rounds: int = 0, tell: Tell
+) -> tuple[JudgedEntry, bool]:
     """Judge an entry; returns the verdict, and whether it was made before.
 
     Args:
       data_dir: Where the track's data lie; None where they come with the installation.
+      rounds: At most; 0 takes the track's, which are the least.
 
     Raises:
       ConfigError: The entry breaks a rule that needs no run, or this machine cannot judge it.
@@ -72,58 +72,37 @@ def verify(folder: Path, *, data_dir: Path | None = None, tell: Tell) -> tuple[J
     entry = read_entry(folder)
     track = tracks.read_track(entry.track)
     rules.check(folder, entry, track)
+    if rounds and rounds < track.rounds:
+        raise ConfigError(f"--rounds={rounds}: {track.name} takes {track.rounds} at least")
     verdicts = folder.absolute().parent / VERDICTS
-    if earlier := read_verdict(verdicts, entry.name, entry.recipe):
+    if earlier := verdict_on(verdicts, entry.recipe):
         return earlier, True
     _refuse_unready(track, verdicts, data_dir)
-    own = _side(folder, entry)
-    record, rival = _standing_record(folder.absolute().parent, verdicts, entry)
+    record, record_verdict = _standing_record(folder.absolute().parent, verdicts, entry)
     with _course(track, data_dir) as (course, baseline):
-        made = _begun(entry, rival, verdicts)
-        sides = [baseline, own, *([record] if record else [])]
+        rival = record or baseline
+        date = datetime.datetime.now(datetime.UTC).date().isoformat()
+        tries, level = enter_try(verdicts, entry, rival.name, date)
+        made = JudgedEntry(
+            name=entry.name,
+            track=track.name,
+            recipe=entry.recipe,
+            code=entry.code,
+            date=date,
+            word="refused",
+            rival=rival.name,
+            records_before=record_verdict.records_before + 1 if record_verdict else 0,
+            tries=tries,
+            level=level,
+            versions=installed(),
+        )
+        race = _Race(course, _side(folder, entry), baseline, rival, tell)
         try:
-            heats = _heats(course, sides, own, tell)
-            results, device = _measured(course, sides, own, heats)
+            verdict = race.judged(made, rounds or track.rounds)
         except RuleError as error:
             verdict = dataclasses.replace(made, rule=error.rule, why=error.why)
-        else:
-            besides = {
-                it.name: compared(results[own.name], results[it.name], made.level) for it in sides
-            }
-            word, why = _word(besides[made.rival])
-            verdict = dataclasses.replace(
-                made,
-                word=word,
-                why=why,
-                baseline=besides[BASELINE],
-                record=besides[record.name] if record else None,
-                sides=results,
-                hardware=f"{device} ({words.count(visible_cores(), 'core')})",
-            )
     write_verdict(verdicts, verdict)
     return verdict, False
-
-
-def _begun(entry: Entry, rival: JudgedEntry | None, verdicts: Path) -> JudgedEntry:
-    """A verdict without its outcome, once the try is in the ledger."""
-    date = datetime.datetime.now(datetime.UTC).date().isoformat()
-    beside = f"{rival.name} {rival.recipe}" if rival else BASELINE
-    number = ledger.begin(
-        verdicts,
-        Try(track=entry.track, rival=beside, name=entry.name, recipe=entry.recipe, date=date),
-    )
-    return JudgedEntry(
-        name=entry.name,
-        track=entry.track,
-        recipe=entry.recipe,
-        date=date,
-        word="refused",
-        rival=rival.name if rival else BASELINE,
-        number=number,
-        level=ledger.level_of(number),
-        records_before=rival.records_before + 1 if rival else 0,
-        versions=installed(),
-    )
 
 
 def _refuse_unready(track: Track, verdicts: Path, data_dir: Path | None) -> None:
@@ -131,14 +110,9 @@ def _refuse_unready(track: Track, verdicts: Path, data_dir: Path | None) -> None
     place = next(path for path in (verdicts, *verdicts.absolute().parents) if path.exists())
     if not place.is_dir() or not os.access(place, os.W_OK):
         raise ConfigError(f"no verdict can be written in {place}")
-    if os.geteuid() == 0:
-        raise ConfigError(
-            "a judge does not run as root, whom bounds of memory and processes do not bind: "
-            "verify as another user, such as by `runuser -u USER -- dawnjax race verify ENTRY`"
-        )
     if track.platform == "gpu" and not devices.gpus():
         raise ConfigError(f"{track.name} is judged on a GPU, and none is here; the entry is whole")
-    sandbox.check()
+    sandbox.check(track.needs_bounds)
     if data_dir is not None:
         sandbox.refuse_shown(data_dir)
 
@@ -150,13 +124,13 @@ def _course(track: Track, data_dir: Path | None) -> Iterator[tuple[Course, Side]
     if why := track.wrong_data(spec):
         raise ConfigError(f"these are not the data of the track {track.name}: {why}")
     baseline = Side(name=BASELINE, experiment=rules.without_place(to_json(experiment)))
-    with tempfile.TemporaryDirectory(prefix="dawnjax-race-", ignore_cleanup_errors=True) as work:
-        handover = Handover.prepare(experiment.data, spec, Path(work) / "train")
+    with tempfile.TemporaryDirectory(prefix="dawnjax-race-") as work:
+        handover = Handover(experiment.data, spec, Path(work) / "data")
         yield Course(track=track, handover=handover, work=Path(work), data_dir=data_dir), baseline
 
 
 def _side(folder: Path, entry: Entry) -> Side:
-    sources = (folder / SOURCE).resolve()
+    sources = (folder / SOURCE).resolve() if entry.source else None
     return Side(name=entry.name, experiment=entry.experiment, sources=sources, main=entry.source)
 
 
@@ -164,35 +138,104 @@ def _standing_record(
     folder: Path, verdicts: Path, entry: Entry
 ) -> tuple[Side | None, JudgedEntry | None]:
     """The record of an entry's track among the others of a folder, and the verdict on it."""
-    others = entries_in(folder)
+    others = {it.name: (place, it) for place, it in entries_in(folder) if it.name != entry.name}
     found = [
         verdict
         for name, (_, other) in others.items()
-        if name != entry.name and other.track == entry.track
+        if other.track == entry.track
         if (verdict := read_verdict(verdicts, name, other.recipe))
     ]
     record = first_of(found)
     return (_side(*others[record.name]), record) if record else (None, None)
 
 
-def _heats(course: Course, sides: Sequence[Side], own: Side, tell: Tell) -> dict[str, list[Heat]]:
-    """Run all sides in turn, each round on a seed that nobody knew before."""
-    draw, rounds = secrets.SystemRandom(), course.track.rounds
-    heats: dict[str, list[Heat]] = {side.name: [] for side in sides}
-    for place, seed in enumerate(draw.sample(range(2**31), rounds), 1):
-        course.handover.shuffle()
-        for side in draw.sample(sides, len(sides)):
-            number = sum(map(len, heats.values()))
+@dataclasses.dataclass
+class _Race:
+    """Rounds of an entry, its rival and the baseline, and what they came to so far."""
+
+    course: Course
+    own: Side
+    baseline: Side
+    rival: Side
+    tell: Tell
+    trials: dict[str, list[JudgedTrial]] = dataclasses.field(default_factory=dict)
+    heats: dict[str, list[Heat]] = dataclasses.field(default_factory=dict)
+    device: str = ""
+
+    @property
+    def sides(self) -> list[Side]:
+        others = [self.baseline] if self.rival == self.baseline else [self.baseline, self.rival]
+        return [*others, self.own]
+
+    def judged(self, made: JudgedEntry, rounds: int) -> JudgedEntry:
+        """Run rounds up to the look at which the verdict is certain, or the last."""
+        at, first, began = looks(rounds), 0, time.monotonic()
+        seeds = secrets.SystemRandom().sample(range(2**31), rounds)
+        for look, level in zip(at, nominal_levels(at, made.level), strict=True):
+            for place in range(first + 1, look + 1):
+                times = self._round(seeds[place - 1])
+                left = (time.monotonic() - began) / place * (rounds - place)
+                at_most = f"; at most {words.duration(left)} left" if place < rounds else ""
+                self.tell(f"round {place} of {rounds}, seed {seeds[place - 1]}: {times}{at_most}")
+            results = {side.name: self._measured(side, first) for side in self.sides}
+            check_preparation(self.heats[self.own.name], self.heats[BASELINE])
+            first = look
+            own = results[self.own.name]
+            besides = {it.name: compared(own, results[it.name], level) for it in self.sides}
+            beside = besides[self.rival.name]
+            if beside.word != "undecided":
+                break
+        return dataclasses.replace(
+            made,
+            word=_WORDS[beside.word],
+            baseline=besides[BASELINE],
+            record=None if self.rival == self.baseline else beside,
+            sides=results,
+            hardware=f"{self.device} ({words.count(visible_cores(), 'core')})",
+        )
+
+    def _round(self, seed: int) -> str:
+        """Run all sides once, in drawn order; returns their times in words."""
+        names, sides = self.course.handover.new_round(), self.sides
+        for side in secrets.SystemRandom().sample(sides, len(sides)):
+            number = sum(map(len, self.heats.values()))
             try:
-                heats[side.name].append(course.run(side, seed, number))
+                heat = self.course.run(side, seed, names, number)
             except LimitError as error:
-                raise _failed("run", f"seed {seed}: {error}", side, own) from None
-        # The first runs of a machine read all from a cold disk.
-        if place >= FEWEST_TRIALS:
-            check_preparation(heats[own.name], heats[BASELINE])
-        times = ", ".join(f"{s.name} {words.rounded(heats[s.name][-1].seconds)} s" for s in sides)
-        tell(f"round {place} of {rounds}, seed {seed}: {times}")
-    return heats
+                raise self._failed("run", f"seed {seed}: {error}", side) from None
+            self.heats.setdefault(side.name, []).append(heat)
+        last = {side.name: self.heats[side.name][-1].seconds for side in sides}
+        return ", ".join(f"{name} {words.rounded(last[name])} s" for name in last)
+
+    def _measured(self, side: Side, first: int) -> SideResult:
+        """Results of a side, of which heats from a place on are still to be measured."""
+        heats, trials = self.heats[side.name], self.trials.setdefault(side.name, [])
+        try:
+            measured = self.course.measure(side, heats[first:])
+        except RunError as error:  # also of weights that were made to stop the measurement
+            raise self._failed("weights", str(error), side) from None
+        self.device = measured.device or self.device
+        for heat, weights in zip(heats[first:], measured.weights, strict=True):
+            if weights.fault and weights.fault != NO_WEIGHTS:
+                raise self._failed("weights", f"seed {heat.seed}: {weights.fault}", side)
+            trials.append(
+                JudgedTrial(
+                    seed=heat.seed,
+                    reached=weights.reached,
+                    seconds=round(heat.seconds, 6),
+                    quality=weights.quality,
+                )
+            )
+        preparation = _mean_preparation(heats)
+        return SideResult(trials=tuple(trials), preparation_seconds=preparation)
+
+    def _failed(self, rule: str, why: str, side: Side) -> Exception:
+        if side == self.own:
+            return RuleError(rule, why)
+        return RunError(f"{side.name} failed, so that nothing is judged: {rule}: {why}")
+
+
+_WORDS: dict[str, Word] = {"faster": "accepted", "slower": "slower", "undecided": "tie"}
 
 
 def check_preparation(own: Sequence[Heat], baseline: Sequence[Heat]) -> None:
@@ -209,46 +252,3 @@ def check_preparation(own: Sequence[Heat], baseline: Sequence[Heat]) -> None:
 
 def _mean_preparation(heats: Sequence[Heat]) -> float:
     return sum(heat.preparation_seconds for heat in heats) / len(heats)
-
-
-def _measured(
-    course: Course, sides: Sequence[Side], own: Side, heats: dict[str, list[Heat]]
-) -> tuple[dict[str, SideResult], str]:
-    """Results of all sides by the weights that they saved, and the kind of the device."""
-    results, device = dict[str, SideResult](), ""
-    for side in sides:
-        try:
-            measured = course.measure(side, heats[side.name])
-        except RunError as error:  # also of weights that were made to stop the measurement
-            raise _failed("weights", str(error), side, own) from None
-        trials, device = [], measured.device
-        for heat, weights in zip(heats[side.name], measured.weights, strict=True):
-            if weights.fault and weights.fault != NO_WEIGHTS:
-                raise _failed("weights", f"seed {heat.seed}: {weights.fault}", side, own)
-            trials.append(
-                JudgedTrial(
-                    seed=heat.seed,
-                    reached=weights.reached,
-                    seconds=round(heat.seconds, 6),
-                    quality=weights.quality,
-                )
-            )
-        preparation = _mean_preparation(heats[side.name])
-        results[side.name] = SideResult(trials=tuple(trials), preparation_seconds=preparation)
-    return results, device
-
-
-def _failed(rule: str, why: str, side: Side, own: Side) -> Exception:
-    if side == own:
-        return RuleError(rule, why)
-    return RunError(f"{side.name} failed, so that nothing is judged: {rule}: {why}")
-
-
-def _word(beside: Beside) -> tuple[Word, str]:
-    if_all = (FASTER_IF_ALL_REACH, SLOWER_IF_ALL_REACH)
-    note = "if all trials reach, as all of these did" if beside.word in if_all else ""
-    if beside.word in BETTER:
-        return "accepted", note
-    if beside.word in WORSE:
-        return "slower", note
-    return "tie", beside.why

@@ -1,10 +1,11 @@
 """Walls around a stranger's process: no network, its own files, read-only installation, bounds.
 
-Bubblewrap makes them. A process sees the Python installation, this package and what the judge
-binds: no home, no other data. What it writes lies in memory, within bounds, and is gone with it.
+Bubblewrap makes them. A process sees Python, its packages, the system's libraries, this package
+and what the judge binds: no home, no other data. What it writes lies in memory, within bounds, and
+is gone with it.
 
 Source: bwrap(1); pid_namespaces(7): when the first process of a namespace is killed the kernel
-kills all others, and only then is the end of the first one seen.
+kills all others, and only then is the end of the first one seen; cgroup-v2.rst of Linux.
 """
 
 import contextlib
@@ -16,6 +17,7 @@ import signal
 import stat
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +28,7 @@ import dawnjax
 from dawnjax import records
 from dawnjax.cluster.children import last_line
 from dawnjax.errors import ConfigError, RunError
+from dawnjax.race import seccomp
 from dawnjax.study import devices
 
 INSIDE = Path("/race")
@@ -34,11 +37,7 @@ INSIDE = Path("/race")
 SAVED = INSIDE / "run"
 """Folder in memory that a process may fill, and that the judge can keep."""
 
-_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/sys/devices/system")
 _SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/passwd", "/etc/nsswitch.conf", "/etc/localtime")
-
-_PACKAGES = tuple(f"{lib}python3*/*-packages/" for lib in ("", "lib*/", "local/lib*/")) + ("",)
-"""Folders of packages within those that a process sees."""
 
 _PATH = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 
@@ -91,13 +90,13 @@ class Walls:
 
     def arguments(self) -> Iterator[str]:
         """Arguments of bubblewrap, up to the command that it runs."""
-        yield from ("--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL")
-        yield from ("--proc", "/proc", "--dev", "/dev")
+        yield from ("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent")
+        yield from ("--new-session", "--cap-drop", "ALL", "--proc", "/proc", "--dev", "/dev")
         sizes = {"/dev/shm": _MEMORY_FILES, "/tmp": _MEMORY_FILES, str(SAVED): self._saved_bytes}
         for place, size in sizes.items():
             yield from ("--size", str(size), "--tmpfs", place)
-        shown = installation()
-        for path in [*shown, *filter(Path.is_file, map(Path, _SYSTEM_FILES))]:
+        files = filter(Path.is_file, map(Path, (*_SYSTEM_FILES, _tool("prlimit"))))
+        for path in [*installation(), Path("/sys/devices/system"), *files]:
             yield from ("--ro-bind", str(path), str(path))
         for name, outside in self.binds.items():
             yield from ("--ro-bind", str(outside.resolve()), str(INSIDE / name))
@@ -105,9 +104,9 @@ class Walls:
             yield from ("--ro-bind-try", "/sys/module", "/sys/module")
             for device in sorted(Path("/dev").glob("nvidia*[0-9l]")):
                 yield from ("--dev-bind", str(device), str(device))
-        # Also the packages of a Python that is not this one.
-        places = [f"{folder}{name}" for folder in _PACKAGES for name in self.hidden]
-        for path in {path for root in shown for place in places for path in root.glob(place)}:
+        roots = [*_packages(), _package().parent]  # links of a clone lead out of the package
+        covered = {(root / name).resolve() for root in roots for name in self.hidden}
+        for path in filter(Path.is_dir, [*covered, *_other_packages()]):
             yield from ("--tmpfs", str(path))
         yield from ("--remount-ro", "/", "--chdir", "/tmp")
 
@@ -139,22 +138,55 @@ class Walls:
 
 
 def installation() -> list[Path]:
-    """Folders that Python, its packages and this package lie in, none within another.
+    """Folders and files of Python, its packages, this package and the system's libraries.
 
-    Of a clone the folders of the package alone, and of an environment no others beside it: there
-    may lie data.
+    None lies within another. Of a clone they are the folders of the package alone, and of an
+    environment no others beside it: there may lie data.
     """
-    prefixes = [Path(sys.prefix), Path(sys.base_prefix)]
-    parts = [prefix / part for prefix in prefixes for part in ("bin", "lib", "lib64", "pyvenv.cfg")]
-    packages = [Path(path) for path in sys.path if path.endswith("-packages")]
+    base, stdlib = Path(sys.base_prefix), sysconfig.get_path("stdlib")
+    python = [Path(sys.executable).resolve().parent, Path(stdlib), *base.glob("lib*/libpython*")]
+    environment = [Path(sys.prefix) / part for part in ("bin", "pyvenv.cfg")]
     linked = [path.resolve() for path in _package().iterdir() if path.is_symlink()]
-    python = Path(sys.executable).resolve().parent
-    wanted = [*map(Path, _SYSTEM), *parts, *packages, python, _package(), *linked]
+    triple = sysconfig.get_config_var("MULTIARCH") or "none"
+    system = [Path(f"{root}{lib}") for root in ("/", "/usr/") for lib in ("lib64", f"lib/{triple}")]
+    wanted = [*system, *python, *environment, *_packages(), _package(), *linked]
     found: list[Path] = []
     for path in sorted({path for path in wanted if path.exists()}, key=lambda p: len(p.parts)):
         if not any(path.is_relative_to(other) for other in found):
             found.append(path)
     return found
+
+
+def _packages() -> list[Path]:
+    return [Path(path) for path in sys.path if path.endswith("-packages")]
+
+
+def _other_packages() -> list[Path]:
+    """Folders of packages beside the standard library that this Python does not use."""
+    return [
+        p for p in Path(sysconfig.get_path("stdlib")).glob("*-packages") if p not in _packages()
+    ]
+
+
+def read_installation() -> None:
+    """Read all that a run will see into memory.
+
+    Which pages of a file are in memory tells one run what an earlier one has read, by the time of a
+    read; after this all are. Nor does a run wait for a disk that the run before it did not.
+    """
+    buffer, others = bytearray(2**20), set(map(str, _other_packages()))
+    roots = {path.resolve() for path in installation()}
+    names = [str(root) for root in roots if root.is_file()]
+    for root in roots:
+        for folder, folders, files in os.walk(root):
+            folders[:] = [name for name in folders if os.path.join(folder, name) not in others]
+            names += [os.path.join(folder, name) for name in files]
+    for name in names:
+        with contextlib.suppress(OSError):  # links too: what they lead to is read by its own name
+            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with open(fd, "rb", buffering=0) as file:
+                while file.readinto(buffer):
+                    pass
 
 
 def _package() -> Path:
@@ -176,9 +208,13 @@ class Boxed:
         with contextlib.ExitStack() as stack:
             self._stderr = stack.enter_context(tempfile.TemporaryFile())
             info, child_info = os.pipe()
+            calls, child_calls = os.pipe()
+            os.write(child_calls, seccomp.program())  # shorter than what a pipe holds
+            os.close(child_calls)
             command = [
-                *(_bubblewrap(), "--info-fd", str(child_info), *walls.arguments(), "--"),
-                *("prlimit", *walls.bounds(), "--", sys.executable, *arguments),
+                *(_tool("bwrap"), "--info-fd", str(child_info), "--seccomp", str(calls)),
+                *(*walls.arguments(), "--", _tool("prlimit"), *walls.bounds(), "--"),
+                *(sys.executable, *arguments),
             ]
             self.began = time.monotonic()
             self._process = subprocess.Popen[bytes](
@@ -187,18 +223,20 @@ class Boxed:
                 stdout=subprocess.PIPE,
                 stderr=self._stderr,
                 env=walls.environment(),
-                pass_fds=(child_info,),
+                pass_fds=(child_info, calls),
                 process_group=0,  # Ctrl-C is for this process
             )
             stack.enter_context(self._process)  # closes the pipes
             os.close(child_info)
+            os.close(calls)
             told = b""
             while part := os.read(info, _MOST_SAID):
                 told += part
             os.close(info)
             # The first process of the namespace; none where bubblewrap failed.
             self._first = records.load_json(told)["child-pid"] if told else None
-            self._handle = None
+            self._handle: int | None = None
+            self._saved: int | None = None
             if self._first:
                 with contextlib.suppress(ProcessLookupError):  # it died already; `hear` says why
                     self._handle = os.pidfd_open(self._first)
@@ -239,6 +277,11 @@ class Boxed:
         """Wait until it says a line; returns the moment. `LimitError` if it says another."""
         said = self.hear()
         moment = time.monotonic()
+        if self._saved is None:  # held from its first word on, for it may end after its last
+            with contextlib.suppress(OSError):
+                folder = f"/proc/{self._first}/root{SAVED}"
+                self._saved = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+                self._stack.callback(os.close, self._saved)
         if said != line:
             raise LimitError("it spoke out of turn")
         return moment
@@ -253,33 +296,36 @@ class Boxed:
         self._process.kill()
         self._process.wait()
 
-    def end_and_keep(self, part: str, folder: Path) -> None:
-        """Kill all processes inside, then copy a part of what was saved; `LimitError` if it cannot.
+    def end_and_keep(self, folder: Path, part: str = "") -> float:
+        """Kill all processes inside, then copy what was saved, or a part of it.
 
-        The folder in memory is held while the processes end: nothing can be written after.
+        Returns the moment at which none was left: nothing can be written after it, and what is
+        written before it is on the clock. `LimitError` if it cannot be copied.
         """
+        self.end()
+        moment = time.monotonic()
+        if self._saved is None:
+            raise LimitError(self._last_words())
         try:
-            held = os.open(f"/proc/{self._first}/root{SAVED}", os.O_PATH | os.O_DIRECTORY)
-        except OSError:
-            raise LimitError(self._last_words()) from None
-        try:
-            self.end()
-            source, size = Path(f"/proc/self/fd/{held}") / part, 0
-            for number, path in enumerate(source.rglob("*"), 1):
+            source, size, found = Path(f"/proc/self/fd/{self._saved}") / part, 0, list[Path]()
+            for path in source.rglob("*"):
                 status = path.lstat()
                 size += status.st_size  # a file may have holes
+                found.append(path)
                 is_plain = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
-                if not is_plain or number > _MOST_SAVED or size > self._limits.disk_gib * 2**30:
+                if not is_plain or len(found) > _MOST_SAVED or size > self._limits.disk_gib * 2**30:
                     raise LimitError(
                         f"it saved a file that is not plain, more than {_MOST_SAVED:,} files or "
                         f"more than {self._limits.disk_gib:g} GiB"
                     )
             if source.is_dir():
-                shutil.copytree(source, folder)
+                folder.mkdir()
+            for path in found:  # with modes of our own, or the judge could not remove them
+                target = folder / path.relative_to(source)
+                target.mkdir() if path.is_dir() else shutil.copyfile(path, target)
         except (OSError, RecursionError) as error:
             raise LimitError(f"what it saved cannot be read: {type(error).__name__}") from None
-        finally:
-            os.close(held)
+        return moment
 
     def _last_words(self) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):  # its pipe may have ended before it
@@ -288,46 +334,69 @@ class Boxed:
         return f"it ended: {line or f'status {self._process.returncode}'}"[:400]
 
 
-def check() -> None:
+def check(track_needs_bounds: bool = False) -> None:
     """Try a process that does nothing.
 
+    Args:
+      track_needs_bounds: Refuse where memory and processes of a whole run have no bound.
+
     Raises:
-      ConfigError: Bubblewrap is missing or makes no sandbox here; says what to do.
+      ConfigError: This user or machine cannot judge; says what to do.
     """
+    if os.geteuid() == 0:
+        raise ConfigError(
+            "a judge is no root: what runs as root may change the machine's settings and has no "
+            "bound on its processes. Judge as an ordinary user (`sudo -u USER dawnjax race ...`), "
+            "or in a container that such a user starts with podman"
+        )
+    if track_needs_bounds and not is_bounded():
+        raise ConfigError(
+            "nothing bounds the memory and the processes of a whole run here: judge by "
+            "`systemd-run --user --scope -p MemoryMax=16G -p MemorySwapMax=0 -p TasksMax=4096 "
+            "dawnjax race ...`, or in a container with --memory and --pids-limit"
+        )
     try:
         limits = Limits(seconds=20.0, memory_gib=1.0, disk_gib=0.01)
         with Boxed(Walls(limits=limits), ["-I", "-S", "-c", "print('ok')"]) as process:
             process.expect(b"ok")
     except LimitError as error:
         raise ConfigError(
-            f"bubblewrap makes no sandbox here: {error}. It must be 0.7 or newer, and a program "
+            f"bubblewrap makes no sandbox here: {error}. It must be 0.8 or newer, and a program "
             "must be allowed to make namespaces; on Ubuntu: sudo sysctl -w "
             "kernel.apparmor_restrict_unprivileged_userns=0"
         ) from None
 
 
-def _bubblewrap() -> str:
-    place = shutil.which("bwrap", path=f"{_PATH}:{os.environ.get('PATH', '')}")
+def is_bounded(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> bool:
+    """Whether a cgroup of this process, and so of all runs, bounds memory and processes."""
+    lines = records.read_plain(own).decode().splitlines()
+    place = next((line[3:] for line in lines if line.startswith("0::")), "/")
+    folders = [root / place.lstrip("/")]
+    folders += [path for path in folders[0].parents if path.is_relative_to(root)]
+
+    def has_bound(name: str) -> bool:
+        files = [folder / name for folder in folders if (folder / name).is_file()]
+        return any(records.read_plain(file).strip() != b"max" for file in files)
+
+    return has_bound("memory.max") and has_bound("pids.max")
+
+
+def _tool(name: str) -> str:
+    place = shutil.which(name, path=f"{_PATH}:{os.environ.get('PATH', '')}")
     if place is None:
+        package = {"bwrap": "bubblewrap", "prlimit": "util-linux"}[name]
         raise ConfigError(
-            "there is no bubblewrap, in which a judge runs a stranger's code: install it, for "
-            "example by `apt-get install bubblewrap`"
+            f"there is no {name}, without which no stranger's code is run: install it, for example "
+            f"by `apt-get install {package}`"
         )
     return place
 
 
 def refuse_shown(data_dir: Path) -> None:
-    """Refuse a folder of data that a run would see, or whose files lie elsewhere.
-
-    Raises:
-      ConfigError: Names the folder or the link.
-    """
+    """Raise `ConfigError` for a folder of data that a run would see."""
     place = data_dir.resolve()
     shown = next((path for path in installation() if place.is_relative_to(path)), None)
     if shown is not None:
         raise ConfigError(
             f"{data_dir} lies in {shown}, which a run sees, with the examples to evaluate: move it"
         )
-    link = next((path for path in sorted(place.iterdir()) if path.is_symlink()), None)
-    if link is not None:
-        raise ConfigError(f"{link} is a link, which leads nowhere inside a sandbox: copy the file")

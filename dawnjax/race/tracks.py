@@ -41,9 +41,11 @@ class Track:
       data_fingerprint: Of the data that count; empty where `data_benchmark` says which they are, or
         where it is not known yet.
       data_benchmark: Published set that the data must be recognized as.
+      takes_programs: Whether an entry may be a program that answers: the inputs that it is given do
+        not hold the answers.
+      needs_bounds: Whether a judge must bound the memory and the processes of a whole run.
       hidden: Folders of installed packages that hold examples to evaluate; a run does not see them.
-      rounds: Rounds of a verification.
-      rules: For people.
+      rounds: Least rounds of a verification.
       target: The baseline's own.
     """
 
@@ -55,9 +57,10 @@ class Track:
     data_fingerprint: str = ""
     data_benchmark: str = ""
     data_note: str
+    takes_programs: bool = False
+    needs_bounds: bool = True
     hidden: tuple[str, ...] = ()
     rounds: int
-    rules: tuple[str, ...]
     target: Target
     limits: Limits
 
@@ -199,11 +202,10 @@ def track_text(track: Track) -> str:
             f"target: {track.target.words()}, on {_device(track)}",
             f"baseline: {track.command}",
             f"data: {track.data_note}",
-            *(f"rule: {rule}" for rule in track.rules),
             f"fixed: {', '.join(FIXED)}",
             f"limits: {limits.seconds:g} s a run, {limits.memory_gib:g} GiB a process, "
             f"{limits.disk_gib:g} GiB saved",
-            f"judged by {track.rounds} rounds on fresh seeds",
+            f"judged by {track.rounds} rounds or more on fresh seeds",
         ]
     )
 

@@ -1,24 +1,30 @@
-"""The judge's verdicts: one file for each entry, on the recipe that it was made of."""
+"""The judge's verdicts: one file for each entry, and the ledger of tries beside them."""
 
 import dataclasses
 import functools
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from dawnjax import records
 from dawnjax.errors import ConfigError
 from dawnjax.page import words
-from dawnjax.race.ledger import LEVEL
+from dawnjax.race.entry import Entry
 from dawnjax.runs.directory import names_a_file
-from dawnjax.statistics.contrast import p_different
+from dawnjax.statistics.fixed_length import FixedLength
+from dawnjax.statistics.interval import FEWEST_TRIALS, percent
+from dawnjax.statistics.looks import looks_of
 from dawnjax.statistics.sample import Sample
-from dawnjax.statistics.verdict import judge
-from dawnjax.text import ends_text
-from dawnjax.trials.figures import Figures, figures
-from dawnjax.trials.trial import Trial
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
+
+LEVEL = 0.01
+"""Chance that of all tries against one record any that is no faster is found faster or slower."""
+
+LEDGER = "ledger.jsonl"
 
 Word = Literal["accepted", "tie", "slower", "refused"]
 
@@ -47,82 +53,65 @@ class SideResult:
     preparation_seconds: float
 
     @functools.cached_property
-    def figures(self) -> Figures:
-        # The length of a trial is fixed: one that misses the target takes as long.
-        return figures(
-            [
-                Trial(
-                    name=str(trial.seed),
-                    seed=trial.seed,
-                    reached=trial.reached,
-                    time_to_accuracy_seconds=trial.seconds if trial.reached else None,
-                    clock_seconds=trial.seconds,
-                    budget_seconds=trial.seconds,
-                )
-                for trial in self.trials
-            ]
-        )
+    def sample(self) -> Sample:
+        """Times and successes; the length is fixed, so one that misses takes as long."""
+        seconds = np.array([trial.seconds for trial in self.trials])
+        return Sample(seconds, np.array([trial.reached for trial in self.trials]))
 
     @property
     def reached(self) -> str:
-        return f"{self.figures.reached} of {self.figures.trials}"
+        return f"{self.sample.num_reached} of {len(self.sample)}"
 
     @property
     def time(self) -> str:
         """Expected time in words, of which a verdict's ratio is."""
-        expected = self.figures.expected_seconds
+        expected = self.sample.expected
         return "none reached" if expected is None else words.rounded(expected)
-
-    def sample(self) -> Sample:
-        """The trials as pairs of another side's: the judge ran both in turn."""
-        sample = self.figures.sample
-        assert sample is not None  # every trial has a time
-        return dataclasses.replace(sample, in_turn=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Beside:
-    """An entry's trials beside a rival's, by the project's judge of samples.
+    """Trials beside those of a rival.
 
     Attributes:
-      word: Verdict at the race's level.
-      ratio: Expected time over the rival's, with the ends of the interval.
+      word: `faster` or `slower` at the level of this look, else `undecided`.
+      ratio: Expected time over that of the rival, with the ends of the interval of that level.
       p_value: Probability of such a difference between equal sides.
     """
 
-    word: str
-    why: str
+    word: Literal["faster", "slower", "undecided"]
     ratio: float | None
     low: float | None
     high: float | None
-    ends: str
+    level: float
     p_value: float
-    is_paired: bool
 
     def text(self) -> str:
         if self.ratio is None:
-            return self.why
-        ends = ends_text(self.low, self.high, self.ends, "{:.3f}".format, known="")
-        ends = f" ({ends})" if ends else ""
-        return f"{self.ratio:.3f} of the time{ends}, p {self.p_value:.2g}"
+            return f"a side never reached the target, p {self.p_value:.2g}"
+        low, high = ("no end" if end is None else f"{end:.3f}" for end in (self.low, self.high))
+        ends = f"{percent(1 - self.level)}: {low} to {high}"
+        return f"{self.ratio:.3f} of the time ({ends}), p {self.p_value:.2g}"
 
 
-def compared(own: SideResult, other: SideResult, level: float = LEVEL) -> Beside:
-    """Verdict on an entry's trials beside a rival's, at a level of the race."""
-    first, second = other.sample(), own.sample()
-    # Equal within a margin is no verdict here: a record may be small, if it is significant.
-    verdict = judge(first, second, alpha=level, may_be_equivalent=False)
-    ratio = verdict.ratio
+def compared(own: SideResult, rival: SideResult, level: float) -> Beside:
+    """Trials beside those of a rival that ran in turn, at the level of a look."""
+    pair = FixedLength(own.sample, rival.sample)
+    interval, p_value = pair.interval(level), pair.p_value()
+    is_decided = p_value <= level
     return Beside(
-        word=verdict.word,
-        why=verdict.why.removesuffix(", and is wider than the margin"),  # the race has none
-        ratio=ratio and ratio.value,
-        low=ratio and ratio.low,
-        high=ratio and ratio.high,
-        ends=ratio.ends if ratio else "",
-        p_value=p_different(first, second),
-        is_paired=verdict.is_paired,
+        word=("faster" if pair.is_faster else "slower") if is_decided else "undecided",
+        ratio=pair.ratio,
+        low=interval and interval.low,
+        high=interval and interval.high,
+        level=level,
+        p_value=p_value,
     )
+
+
+def looks(rounds: int) -> tuple[int, ...]:
+    """Rounds after which the judge looks whether a verdict is certain."""
+    return looks_of(rounds, 2) if rounds >= 2 * FEWEST_TRIALS else (rounds,)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -131,33 +120,33 @@ class JudgedEntry:
 
     Attributes:
       recipe: Hash of what was judged (`Entry.recipe`).
+      code: Whose code a run executed (`Entry.code`).
       word: `accepted`, where it is faster than the standing record.
       rule: Rule that it broke; empty for none.
       rival: The standing record's name, or the baseline.
-      number: Number of this try among all at the same rival, from 1.
-      level: What its claims are held to (`ledger.level_of`).
       records_before: Records that stood one after the other before this one; 0 where the baseline
         was the rival. Of accepted entries the one with the most stands.
+      tries: Against this rival, this one included.
+      level: Of this try: what is left to it of `LEVEL`.
       baseline, record: The entry beside both; `record` is None where the baseline is the rival.
-      sandbox: What it ran in.
     """
 
     schema_version: int = SCHEMA_VERSION
     name: str
     track: str
     recipe: str
+    code: str
     date: str
     word: Word
     rule: str = ""
     why: str = ""
     rival: str = BASELINE
-    number: int = 1
-    level: float = LEVEL
     records_before: int = 0
+    tries: int = 1
+    level: float = LEVEL
     baseline: Beside | None = None
     record: Beside | None = None
     sides: dict[str, SideResult] = dataclasses.field(default_factory=dict)
-    sandbox: str = "bubblewrap"
     hardware: str = ""
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
 
@@ -170,21 +159,18 @@ class JudgedEntry:
                 f"{own.reached} trials on fresh seeds reached the target; expected time, s: "
                 f"{own.time}"
             )
-            lines.append(
-                f"try {self.number} at {self.rival}: held to p < {self.level:.2g}, so that all "
-                f"tries together find a difference by chance in {100 * LEVEL:g} % of cases"
-            )
         if self.baseline is not None:
             lines.append(f"beside {BASELINE}: {self.baseline.text()}")
         if self.record is not None:
             lines.append(f"beside {self.rival}: {self.record.text()}")
+        lines.append(f"try {self.tries} against {self.rival}, at a level of {self.level:.2g}")
         return "\n".join(lines)
 
     def _because(self) -> str:
         if self.word == "refused":
             return f"{self.rule}: {self.why}"
         how = {"accepted": "faster than", "slower": "slower than"}.get(self.word, "a tie with")
-        return f"{self.name} is {how} {self.rival}" + (f" ({self.why})" if self.why else "")
+        return f"{self.name} is {how} {self.rival}"
 
     @property
     def standing(self) -> tuple[int, float]:
@@ -196,13 +182,9 @@ class JudgedEntry:
         return -self.records_before, float("inf") if ratio is None else ratio
 
 
-def verdict_file(folder: Path, name: str) -> Path:
-    return folder / f"{name}.json"
-
-
 def read_verdict(folder: Path, name: str, recipe: str) -> JudgedEntry | None:
     """Read the verdict on a recipe; None where there is none, `ConfigError` if it is damaged."""
-    file = verdict_file(folder, name)
+    file = folder / f"{name}.json"
     try:
         verdict = records.read_json(file, JudgedEntry)
         if verdict.schema_version != SCHEMA_VERSION or verdict.name != name:
@@ -214,12 +196,53 @@ def read_verdict(folder: Path, name: str, recipe: str) -> JudgedEntry | None:
     return verdict if verdict.recipe == recipe else None
 
 
+def verdict_on(folder: Path, recipe: str) -> JudgedEntry | None:
+    """The verdict on a recipe, under whatever name it was judged; None if there is none."""
+    names = sorted(file.stem for file in folder.glob("*.json"))
+    found = (read_verdict(folder, name, recipe) for name in names)
+    return next((verdict for verdict in found if verdict), None)
+
+
 def write_verdict(folder: Path, verdict: JudgedEntry) -> None:
     assert names_a_file(verdict.name)
-    records.write_json(verdict_file(folder, verdict.name), records.plain(verdict), durable=True)
+    records.write_json(folder / f"{verdict.name}.json", records.plain(verdict), durable=True)
 
 
 def first_of(verdicts: Sequence[JudgedEntry]) -> JudgedEntry | None:
     """The standing record among verdicts on a track's entries; None where it is the baseline."""
     accepted = [verdict for verdict in verdicts if verdict.word == "accepted"]
     return min(accepted, key=lambda verdict: (verdict.standing, verdict.name), default=None)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Try:
+    """A line of the ledger: an entry that began to run against a rival."""
+
+    track: str
+    rival: str
+    name: str
+    recipe: str
+    date: str
+
+
+def enter_try(folder: Path, entry: Entry, rival: str, date: str) -> tuple[int, float]:
+    """Write a try into the ledger before anything runs; returns its number and its level.
+
+    Try k against one rival has the share 1 / (k (k + 1)) of `LEVEL`. The shares of any number of
+    tries add up to less than 1, so small changes of one recipe, submitted again and again, are
+    together accepted by luck no more often than one is.
+
+    Raises:
+      ConfigError: The ledger cannot be read or written.
+    """
+    file = folder / LEDGER
+    made = Try(track=entry.track, rival=rival, name=entry.name, recipe=entry.recipe, date=date)
+    try:
+        text = records.read_plain(file).decode() if file.exists() else ""
+        tries = [records.decode(line, Try) for line in text.splitlines()]
+        line = json.dumps(records.plain(made)) + "\n"
+        records.write(file, text + line, durable=True)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{file} is no ledger of tries ({error}); restore it") from None
+    count = 1 + sum((it.track, it.rival) == (entry.track, rival) for it in tries)
+    return count, LEVEL / (count * (count + 1))

@@ -18,5 +18,5 @@ def test_an_entry_of_this_repository_stands(name):
     rules.check(ENTRIES / name, entry, tracks.read_track(entry.track))
     verdict = read_verdict(ENTRIES / VERDICTS, name, entry.recipe)
     assert verdict is not None and verdict.word in ("accepted", "tie", "slower")
-    beside = compared(verdict.sides[name], verdict.sides[BASELINE])
+    beside = compared(verdict.sides[name], verdict.sides[BASELINE], verdict.level)
     assert verdict.baseline is not None and verdict.baseline.text() == beside.text()

@@ -40,7 +40,7 @@ def test_an_entry_is_made_of_a_file_and_the_modules_that_it_imports(tmp_path):
     (tmp_path / "recipes" / "rates.py").write_text("RATE = 0.3\n")
     folder, entry = write_entry(tmp_path, changes="num_epochs=9,", more="import rates\n")
     assert fault_of(folder) == ""
-    assert entry.name == "mine" and entry.source == "mine.py"
+    assert entry.name == "mine" and entry.code == "none"
     assert entry.experiment["num_epochs"] == 9
     sources = folder / "source"
     assert {path.name for path in sources.iterdir()} == {"mine.py", "rates.py"}
@@ -64,13 +64,17 @@ class Signs(Sgd):
     TAG = "signs"
     def build(self, rate): ...
 """
+SIGNS = "optimizer=Signs(base_learning_rate=0.1),"
 
 
 @pytest.mark.parametrize(
     ("fields", "line"),
     [
-        ({"more": f"# {WEIGHTS}"}, "code: source and fields pack to 1"),
-        ({"changes": f"xla_options=('--xla={WEIGHTS}',),"}, "data and weights must not hide in"),
+        (
+            {"changes": SIGNS, "more": f"{OPTIMIZER}# {WEIGHTS}"},
+            "code: source and fields pack to 1",
+        ),
+        ({"changes": f"xla_options=('--xla={WEIGHTS}',),"}, "at most 10,000 may race"),
         ({"changes": "model=Mine(),", "more": MODEL}, "code: model=mine: the weights are measured"),
         ({"changes": "data=baseline.Digits(split_seed=1),"}, "track: data.split_seed is 1, and"),
         ({"changes": "targets=(baseline.Target(value=0.5),),"}, "track: targets.0.value is 0.5"),
@@ -90,13 +94,21 @@ def test_a_recipe_that_is_no_entry_is_refused_and_nothing_is_written(tmp_path, f
 
 def test_model_optimizer_and_length_are_free(tmp_path):
     changes = "model=baseline.ResNet(stage_sizes=(1,), stage_widths=(16,)), num_epochs=9,"
-    changes += "optimizer=Signs(base_learning_rate=0.1),"
-    folder, _ = write_entry(tmp_path, changes=changes, more=OPTIMIZER)
-    assert fault_of(folder) == ""
+    folder, entry = write_entry(tmp_path, changes=changes + SIGNS, more=OPTIMIZER)
+    assert fault_of(folder) == "" and (entry.code, entry.source) == ("own", "mine.py")
+
+
+def test_where_fields_say_all_no_run_executes_the_source_and_its_text_is_no_other_recipe(tmp_path):
+    first, second = (
+        write_entry(tmp_path, name, changes="num_epochs=9,", more=more)[1]
+        for name, more in (("first", ""), ("second", f"# {WEIGHTS}"))
+    )
+    assert (first.code, first.source) == ("none", "") and first.recipe == second.recipe
+    assert write_entry(tmp_path, "third", changes="num_epochs=8,")[1].recipe != first.recipe
 
 
 def test_a_source_that_was_changed_is_refused_or_another_recipe(tmp_path):
-    folder, entry = write_entry(tmp_path)
+    folder, entry = write_entry(tmp_path, changes=SIGNS, more=OPTIMIZER)
     other = b"print('other')\n"
     (folder / "source" / "mine.py").write_bytes(other)
     assert "source/mine.py has another hash in entry.json" in fault_of(folder)
@@ -134,21 +146,15 @@ def test_a_part_that_an_entry_leaves_out_is_what_a_run_takes(tmp_path):
 
 def test_a_damaged_entry_is_one_line(tmp_path):
     folder, _ = write_entry(tmp_path)
-    change(folder, experiment={})
+    change(folder, experiment={"num_epochs": 3})
     assert "code: task=None, model=None, data=None: the weights" in fault_of(folder)
+    for fields in ({"experiment": {}}, {"source": "../../usr/bin/x.py"}):
+        change(folder, **fields)
+        assert "is no recipe and no program" in fault_of(folder)
     (folder / "entry.json").write_text("[]")
     assert "is no description of an entry" in fault_of(folder)
     (folder / "entry.json").unlink()
     assert "is no entry: it has no entry.json" in fault_of(folder)
-
-
-def test_two_entries_of_one_name_are_refused(tmp_path):
-    folder, _ = write_entry(tmp_path)
-    write_entry(tmp_path, "second")
-    assert list(entries.entries_in(tmp_path / "entries")) == ["mine", "second"]
-    change(folder, name="second")
-    with pytest.raises(ConfigError, match="two entries are called 'second'"):
-        entries.entries_in(tmp_path / "entries")
 
 
 @pytest.mark.parametrize("name", tracks.track_names())

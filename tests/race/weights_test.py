@@ -11,23 +11,26 @@ from dawnjax import records
 from dawnjax.checkpointed.judged_weights import measure
 from dawnjax.config.config_json import from_json, to_json
 from dawnjax.config.experiment import Experiment, Target
+from dawnjax.input_pipeline.reading.renamed import new_names
 from dawnjax.models.resnet import ResNet
 from dawnjax.race import tracks
 from dawnjax.race.contestant import DONE, GO, READY, Task
 from dawnjax.race.handover import Handover
+from dawnjax.tasks.classification import Classification
 
 
 @pytest.mark.compiles
-def test_weights_of_a_run_without_examples_to_evaluate_are_measured_apart(tmp_path):
+def test_weights_of_a_run_without_examples_to_evaluate_are_measured_apart(tmp_path, monkeypatch):
     request = tracks.baseline_request(tracks.read_track("digits"))
     small = dataclasses.replace(
         request.experiment,
         model=ResNet(stage_sizes=(1,), stage_widths=(8,)),
-        num_epochs=6.0,
+        num_epochs=8.0,
         targets=(Target(value=0.5),),
     )
     experiment: Experiment = from_json(Experiment, to_json(small))
-    handover = Handover.prepare(small.data, small.data.spec(), tmp_path / "closed")
+    handover = Handover(small.data, small.data.spec(), tmp_path / "closed")
+    names = handover.new_round()
     handover.describe(tmp_path / "data")
     task = Task(
         experiment=to_json(small),
@@ -43,21 +46,30 @@ def test_weights_of_a_run_without_examples_to_evaluate_are_measured_apart(tmp_pa
         run.stdin.write(json.dumps(records.plain(task)).encode() + b"\n")
         run.stdin.flush()
         assert run.stdout.readline() == READY + b"\n"
-        handover.shuffle()
         handover.hand_over(tmp_path / "data")
         run.stdin.write(GO + b"\n")
         run.stdin.flush()
         assert run.stdout.read() == DONE + b"\n"
     # Whether it takes the ones in place of the examples for its target says nothing.
     assert run.returncode in (0, 3)
-    saved, names = tmp_path / "run/checkpoints", handover.names.tolist()
-    runs = [(saved, names), (tmp_path / "nowhere", names), (saved, [*names[1:], names[0]])]
-    good, missing, remembered = measure(experiment, "label", runs)
+    good, missing = measure(
+        experiment, {tmp_path / "run/checkpoints": names, tmp_path / "nowhere": names}
+    )
     # Far above the 0.1 of chance, and below 1: the real examples were measured.
     assert good.reached and good.quality is not None and 0.5 < good.quality < 1
     assert not missing.reached and missing.fault == "no weights were saved"
-    # Who knows other names than those of the round is at chance.
-    assert remembered.quality is not None and remembered.quality < 0.3
+    # Weights that learnt other names are at chance: whoever remembers gains nothing.
+    (tmp_path / "later").symlink_to(tmp_path / "run")
+    learnt = new_names(small.data.spec(), names)[1]
+    drawn = ((seed, new_names(small.data.spec(), seed)[1]) for seed in range(100))
+    others = next(seed for seed, new in drawn if not (new == learnt).any())
+    [stale] = measure(experiment, {tmp_path / "later/checkpoints": others})
+    assert not stale.reached and stale.quality is not None and stale.quality < 0.3
+    # A device whose metric is another than that of the logits is not believed.
+    with monkeypatch.context() as here:
+        here.setattr(Classification, "metrics_of", lambda *_: {"top_1_accuracy": 1.0, "loss": 0.0})
+        [wrong] = measure(experiment, {tmp_path / "run/checkpoints": names})
+    assert not wrong.reached and "by float64" in wrong.fault
     other = dataclasses.replace(experiment, model=ResNet(stage_sizes=(1,), stage_widths=(4,)))
-    [wrong] = measure(other, "label", [(saved, names)])
+    [wrong] = measure(other, {tmp_path / "run/checkpoints": names})
     assert not wrong.reached and "in the weights, and float32" in wrong.fault

@@ -60,16 +60,7 @@ def study(path: Path) -> bytes:
 
 
 TRIAL = JudgedTrial(seed=1, reached=True, seconds=5.5, quality=0.99)
-BESIDE = Beside(
-    word="faster",
-    why="",
-    ratio=0.6,
-    low=0.5,
-    high=0.7,
-    ends="99 %",
-    p_value=0.001,
-    is_paired=True,
-)
+BESIDE = Beside(word="faster", ratio=0.6, low=0.5, high=0.7, level=0.005, p_value=0.001)
 ENTRY = Entry(
     name="mine",
     track="digits",
@@ -82,6 +73,7 @@ VERDICT = JudgedEntry(
     name="mine",
     track="digits",
     recipe="0" * 64,
+    code="own",
     date="2026-01-02",
     word="accepted",
     baseline=BESIDE,

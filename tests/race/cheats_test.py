@@ -1,0 +1,319 @@
+"""Cheats, each tried in the real sandbox: how a run may reach beyond itself or its time."""
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from ordinary_user import skip_as_root
+
+from dawnjax.race import sandbox, seccomp
+from dawnjax.race.sandbox import Boxed, LimitError, Limits, Walls
+
+LIMITS = Limits(seconds=60.0, memory_gib=0.5, disk_gib=0.01)
+
+
+@pytest.fixture(autouse=True)
+def _user():
+    skip_as_root()
+    sandbox.check()
+
+
+def boxed(code, **limits):
+    walls = Walls(limits=Limits(**{**vars(LIMITS), **limits}))
+    return Boxed(walls, ["-I", "-S", "-c", code])
+
+
+def said(code):
+    with boxed(f"import ctypes, json, os, socket, sys, time\n{TOOLS}\n{code}") as process:
+        return json.loads(process.hear())
+
+
+TOOLS = """
+libc = ctypes.CDLL(None, use_errno=True)
+def tried(act):
+    try:
+        return repr(act())
+    except Exception as error:
+        return type(error).__name__
+def say(value):
+    print(json.dumps(value), flush=True)
+"""
+
+
+def test_calls_that_reach_other_processes_or_the_kernel_are_refused():
+    place = ["x86_64", "aarch64"].index(os.uname().machine)
+    numbers = {name: both[place] for name, both in seccomp.REFUSED.items()}
+    found = said(f"""
+def error(number):
+    ctypes.set_errno(0)
+    return [libc.syscall(number, 0, 0, 0, 0, 0), ctypes.get_errno()]
+say({{name: error(number) for name, number in {numbers!r}.items()}})
+""")
+    assert found == {name: [-1, 1] for name in numbers}  # EPERM
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_the_filter_ends_in_its_own_bounds(machine):
+    words = seccomp.program(machine)
+    assert len(words) % 8 == 0 and len(words) // 8 < 256
+    with pytest.raises(KeyError):
+        seccomp.program("riscv64")
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "socket.socket(40, socket.SOCK_STREAM)",  # AF_VSOCK, to the host
+        "socket.socket(17, socket.SOCK_RAW)",  # AF_PACKET
+        "socket.socket(38, socket.SOCK_SEQPACKET)",  # AF_ALG
+        "socket.create_connection(('127.0.0.1', 22), 1)",
+        "socket.create_connection(('1.1.1.1', 53), 1)",
+        "open('/proc/sys/kernel/hostname', 'w').write('x')",
+        "open('/proc/sys/vm/drop_caches', 'w').write('1')",
+        "open('/proc/sysrq-trigger', 'w').write('b')",
+        "open('/proc/kcore', 'rb')",
+        "open('/sys/devices/system/cpu/cpu0/uevent', 'w').write('x')",
+        "time.clock_settime(time.CLOCK_REALTIME, 0)",
+        "os.setpriority(os.PRIO_PROCESS, 0, -10)",
+        "os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))",
+        "os.setuid(0)",
+        "os.chroot('/tmp')",
+        "os.mknod('/tmp/disk', 0o60600, os.makedev(254, 0))",
+        "os.listdir('/dev/disk')",
+        "os.listdir('/home')",
+        "os.listdir('/usr/share')",
+        "open('/race/run/../../x', 'w')",
+        "open('/usr/lib64/x', 'w')",
+    ],
+)
+def test_a_run_reaches_nothing_outside(what):
+    code = f"""
+try:
+    say(repr({what}))
+except OSError:
+    say("refused")
+"""
+    assert said(code) == "refused"
+
+
+def test_a_run_has_no_rights_no_secrets_and_no_namespaces_of_its_own():
+    code = """
+def facts(pid):
+    lines = dict(line.split(":\t", 1) for line in open(f"/proc/{pid}/status").read().splitlines())
+    return [lines[name] for name in ("CapEff", "CapBnd", "NoNewPrivs", "Seccomp")]
+# clone, by its number on x86_64 or aarch64, with a new user namespace
+number = 56 if os.uname().machine == "x86_64" else 220
+cloned = libc.syscall(number, 0x10000000 | 17, 0, 0, 0, 0)
+say([facts(1), facts("self"), cloned, sorted(os.environ)])
+"""
+    guard, own, cloned, names = said(code)
+    # The guard's memory may be written to, but it has no more rights than the run.
+    assert guard == own == ["0000000000000000"] * 2 + ["1", "2"]
+    assert cloned == -1
+    assert {*names} - {"LC_CTYPE"} == {
+        *("HOME", "JAX_PLATFORMS", "LANG", "PATH", "PWD", "PYTHONDONTWRITEBYTECODE", "PYTHONPATH")
+    }
+
+
+def test_a_run_cannot_end_or_stop_its_guard():
+    code = "os.kill(1, 9), os.kill(1, 19), os.kill(-1, 0), time.sleep(0.2)"
+    assert said(f"tried(lambda: ({code})); say(os.path.exists('/proc/1'))") is True
+
+
+@pytest.mark.waits
+def test_five_thousand_threads_or_processes_do_not_start():
+    threads = """
+import threading
+def started():
+    for number in range(5000):
+        threading.Thread(target=time.sleep, args=(100,), daemon=True).start()
+    return number
+say(tried(started))
+"""
+    assert said(threads) == "RuntimeError"
+    forks = """
+def started():
+    for number in range(5000):
+        if os.fork() == 0:
+            time.sleep(100)
+    return number
+say(tried(started))
+"""
+    began = time.monotonic()
+    assert said(forks) == "BlockingIOError"
+    assert time.monotonic() - began < 60
+
+
+LEAVES = {
+    "files": "[open(f'{place}/left', 'w').write('x') for place in PLACES]",
+    "shared memory": "libc.shmget(77, 4096, 0o1666)",
+    "semaphore": "libc.semget(78, 1, 0o1666)",
+    "message queue": "libc.msgget(79, 0o1666)",
+}
+
+
+def test_a_run_leaves_nothing_for_the_next():
+    places = "PLACES = ['/tmp', '/dev/shm', '/race/run']\n"
+    for what in LEAVES.values():
+        said(f"{places}say(tried(lambda: {what}))")
+    found = said(
+        f"{places}say([[os.listdir(place) for place in PLACES], "
+        "libc.shmget(77, 4096, 0), libc.semget(78, 1, 0), libc.msgget(79, 0)])"
+    )
+    assert found == [[[], [], []], -1, -1, -1]
+
+
+def test_the_page_cache_tells_nothing_of_an_earlier_run(tmp_path, monkeypatch):
+    file = tmp_path / "library"
+    file.write_bytes(bytes(2**20))
+
+    def is_cached():
+        with open(file, "rb") as opened:
+            try:
+                return os.preadv(opened.fileno(), [bytearray(4096)], 2**19, os.RWF_NOWAIT) == 4096
+            except BlockingIOError:
+                return False
+
+    with open(file, "rb") as opened:
+        os.fsync(opened.fileno())
+        os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    assert not is_cached()
+    monkeypatch.setattr(sandbox, "installation", lambda: [tmp_path])
+    sandbox.read_installation()
+    assert is_cached()
+
+
+@pytest.mark.parametrize("seconds", [1])
+@pytest.mark.waits
+def test_unlinked_files_and_memory_without_a_name_are_bounded_and_gone(seconds):
+    code = """
+def filled(place):
+    fd = os.open(f'{place}/x', os.O_CREAT | os.O_RDWR)
+    os.unlink(f'{place}/x')
+    return sum(os.write(fd, bytes(2**20)) for _ in range(64))
+say([tried(lambda: filled(place)) for place in ('/race/run', '/tmp')]
+    + [tried(lambda: bytearray(2**30))])
+"""
+    assert said(code) == ["OSError", "OSError", "MemoryError"]
+
+
+STAYS = """
+import ctypes, os, signal, time
+ctypes.CDLL(None).prctl(1, 0)
+os.makedirs("/race/run/checkpoints")
+def write_on(number):
+    os.setsid()
+    for signum in range(1, 32):
+        try:
+            signal.signal(signum, signal.SIG_IGN)
+        except (OSError, ValueError):
+            pass
+    WRITER
+for number in range(COUNT):
+    if os.fork() == 0:
+        if os.fork() == 0:
+            write_on(number)
+        os._exit(0)
+    os.wait()
+while not os.path.exists("/race/run/checkpoints/0"):
+    time.sleep(0.01)
+print("done", flush=True)
+time.sleep(100)
+"""
+
+WRITERS = {
+    "overwrites": """
+    fd = os.open(f"/race/run/checkpoints/{number}", os.O_CREAT | os.O_RDWR)
+    while True:
+        os.pwrite(fd, os.urandom(8), 0)
+""",
+    "writes mapped memory": """
+    import mmap
+    with open(f"/race/run/checkpoints/{number}", "wb+") as file:
+        file.truncate(4096)
+        mapped = mmap.mmap(file.fileno(), 4096)
+        while True:
+            mapped[0] = (mapped[0] + 1) % 256
+""",
+}
+
+
+@pytest.mark.parametrize("count", [1, 40])
+@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.waits
+def test_nothing_trains_on_after_the_clock_stops_whatever_it_left_running(writer, count, tmp_path):
+    """A run that says it is done, and goes on in processes of other sessions."""
+    code = STAYS.replace("WRITER", WRITERS[writer].strip()).replace("COUNT", str(count))
+    with boxed(code) as process:
+        said_so = process.expect(b"done")
+        stopped = process.end_and_keep(tmp_path / "kept", "checkpoints")
+        assert said_so < stopped < time.monotonic()
+    before = {path.name: path.read_bytes() for path in (tmp_path / "kept").iterdir()}
+    time.sleep(0.2)
+    assert before and before == {p.name: p.read_bytes() for p in (tmp_path / "kept").iterdir()}
+
+
+def test_nobody_is_left_of_a_killed_run():
+    """The kernel kills a namespace whole: no process of it is there when the clock stops."""
+    mark = "race_mark_" + str(os.getpid())
+    code = f"""
+if os.fork() == 0:
+    os.setsid()
+    os.execv(sys.executable, [sys.executable, '-I', '-S', '-c', 'import time; time.sleep(99)',
+                              {mark!r}])
+time.sleep(0.3)
+"""
+
+    def alive():
+        lines = []
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                lines.append(path.read_bytes())
+            except OSError:
+                continue
+        return any(mark.encode() in line and b"time.sleep(99)" in line for line in lines)
+
+    with boxed(
+        f"import os, sys, time\n{code}\nprint('done', flush=True); time.sleep(99)"
+    ) as process:
+        process.expect(b"done")
+        assert alive()
+        process.end()
+        assert not alive()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "os.kill(os.getpid(), 19)",  # stops itself
+        "import gc; [gc.collect() for _ in iter(int, 1)]",
+        "[os.waitid(os.P_PID, os.fork() or os._exit(0), 4) for _ in iter(int, 1)]",
+        "sys.stdout.write('don')",
+    ],
+)
+@pytest.mark.waits
+def test_a_run_that_says_nothing_is_ended_in_time(code):
+    process = boxed(f"import os, sys, time\n{code}\ntime.sleep(99)", seconds=1.0)
+    began = time.monotonic()
+    with process, pytest.raises(LimitError, match="more than 1 s"):
+        process.expect(b"done")
+    assert time.monotonic() - began < 20
+
+
+def test_folders_with_any_rights_leave_nothing_that_a_judge_cannot_remove(tmp_path):
+    code = """
+import os
+for name, mode in (("shut", 0), ("read", 0o555)):
+    os.makedirs(f"/race/run/c/{name}")
+    open(f"/race/run/c/{name}/x", "w").close()
+    os.chmod(f"/race/run/c/{name}", mode)
+print("done", flush=True)
+"""
+    with boxed(code) as process:
+        process.expect(b"done")
+        process.end_and_keep(tmp_path / "kept", "c")
+    assert [path.name for path in (tmp_path / "kept").glob("*/*")] == ["x"]
+    shutil.rmtree(tmp_path / "kept")

@@ -1,0 +1,210 @@
+"""Programs of any framework, judged by their answers: here of NumPy, in real sandboxes."""
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ordinary_user import skip_as_root
+
+from dawnjax.__main__ import main
+from dawnjax.errors import ConfigError
+from dawnjax.race import judge, sandbox, submit, tracks
+from dawnjax.race.entry import read_entry
+from dawnjax.race.handover import Handover
+from dawnjax.race.heats import Course, Side
+from dawnjax.race.rules import RuleError
+from dawnjax.race.sandbox import LimitError
+
+GUIDE = Path(__file__).parents[2] / "docs" / "race.md"
+
+
+def program_of_the_guide() -> str:
+    found = re.search(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+@pytest.fixture
+def course(tmp_path):
+    skip_as_root()
+    sandbox.check()
+    track = tracks.read_track("digits")
+    experiment, spec = tracks.data_at(track, None)
+    made = Course(
+        track=track,
+        handover=Handover(experiment.data, spec, tmp_path / "closed"),
+        work=tmp_path / "work",
+    )
+    made.work.mkdir()
+    return made
+
+
+def ran(course, text):
+    """One run of a program, and what it came to."""
+    source = course.work / "source"
+    source.mkdir(exist_ok=True)
+    (source / "run.py").write_text(text)
+    names = course.handover.new_round()
+    side = Side(name="mine", experiment={}, sources=source, main="run.py")
+    heat = course.run(side, 7, names, 0)
+    [weights] = course.measure(side, [heat]).weights
+    return heat, weights
+
+
+def test_the_program_of_the_guide_is_judged_by_its_answers(course):
+    heat, weights = ran(course, program_of_the_guide())
+    assert weights.fault == "" and weights.quality is not None
+    assert 0.97 < weights.quality < 1 and 0 < heat.seconds < 60
+    assert not heat.saved.exists()  # what it saved is gone
+
+
+HEAD = """
+import os, sys, time
+import numpy as np
+data, out = sys.argv[1:3]
+print("ready", flush=True); input()
+inputs, labels = (np.load(f"{data}/{name}.npy") for name in ("eval_image", "train_label"))
+logits = np.zeros((len(inputs), 10), np.float32)
+def save(array, **how): np.save(f"{out}/logits.npy", array, **how)
+def done(): print("done", flush=True); time.sleep(9)
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome"),
+    [
+        ("save(logits[:9]); done()", r"float32 \[9, 10\], and float32 \[897, 10\] is needed"),
+        ("save(logits.astype('f8')); done()", "is float64"),
+        ("save(np.array([print] * 897), allow_pickle=True); done()", "cannot be read: ValueError"),
+        ("os.truncate(os.open(f'{out}/logits.npy', 66), 10); done()", "cannot be read"),
+        ("done()", "no weights were saved"),
+        ("save(logits); done()", 0.0),  # all classes are equal: none is an answer
+        ("save(logits + np.nan); done()", 0.0),
+        ("save(logits + np.inf); done()", 0.0),
+        ("save(logits + 1e12); done()", 0.0),
+        # It says that it is done, and answers after that.
+        ("print('done', flush=True); time.sleep(1); save(logits)", "no weights were saved"),
+    ],
+)
+def test_answers_that_are_none_count_for_nothing(course, code, outcome):
+    heat, weights = ran(course, HEAD + code)
+    assert not weights.reached and heat.seconds < 5
+    if isinstance(outcome, float):
+        assert weights.quality == outcome
+    else:
+        assert re.search(outcome, weights.fault)
+
+
+def test_whoever_remembers_the_true_classes_is_at_chance(course):
+    data = tracks.baseline_request(course.track).experiment.data.load("eval")
+    known = dict(zip(map(bytes, data["image"]), data["label"].tolist(), strict=True))
+    code = f"known = {known!r}\nanswers = [known[bytes(it)] for it in inputs]\n"
+    code += "save(np.eye(10, dtype='f4')[answers]); done()"
+    _, weights = ran(course, HEAD + code)
+    # Of a drawn permutation of ten classes one keeps its name on average.
+    assert not weights.reached and weights.quality is not None and weights.quality < 0.7
+
+
+@pytest.mark.parametrize(
+    ("code", "line"),
+    [
+        ("os.symlink('/race/data/train_label.npy', f'{out}/logits.npy'); done()", "not plain"),
+        ("os.mkfifo(f'{out}/logits.npy'); done()", "not plain"),
+        ("os._exit(3)", "it ended"),
+        ("print('finished', flush=True); time.sleep(9)", "out of turn"),
+    ],
+)
+def test_a_program_that_breaks_its_word_is_refused(course, code, line):
+    with pytest.raises(LimitError, match=line):
+        ran(course, HEAD + code)
+
+
+LOOKS = """
+import json, os, sys, time
+import numpy as np
+data, out = sys.argv[1:3]
+def held(): return sorted(os.listdir(data))
+before = held(); print("ready", flush=True); input()
+told = {"before": before, "after": held(), "label": np.load(f"{data}/train_label.npy").tolist(),
+        "image": np.load(f"{data}/train_image.npy").sum((1, 2, 3)).tolist()}
+print(json.dumps(told), flush=True); time.sleep(9)
+"""
+
+
+GIVEN = ("eval_image", "train_image", "train_label")
+
+
+def test_a_program_sees_no_true_class_and_other_names_each_round(course):
+    seen = []
+    for number in range(2):
+        source = course.work / "source"
+        source.mkdir(exist_ok=True)
+        (source / "run.py").write_text(LOOKS)
+        data = course.work / f"data_{number}"
+        course.handover.new_round()
+        course.handover.describe(data)
+        walls = sandbox.Walls(limits=course.track.limits, binds={"data": data, "source": source})
+        arguments = ["-P", "/race/source/run.py", "/race/data", "/race/run", "1"]
+        with sandbox.Boxed(walls, arguments) as process:
+            process.expect(b"ready")
+            course.handover.hand_over(data, with_inputs=True)
+            process.tell(b"go")
+            seen.append(json.loads(process.hear()))
+    for told in seen:
+        assert told["before"] == ["data.json"]
+        assert told["after"] == ["data.json", *(f"{it}.npy" for it in GIVEN)]
+    # The same images in another order, and the same classes under other names.
+    assert sorted(seen[0]["image"]) == sorted(seen[1]["image"])
+    assert seen[0]["image"] != seen[1]["image"]
+    counts = [np.bincount(told["label"]).tolist() for told in seen]
+    assert sorted(counts[0]) == sorted(counts[1]) and seen[0]["label"] != seen[1]["label"]
+
+
+def test_a_program_is_submitted_with_its_modules_and_races_where_it_may(tmp_path):
+    folder = tmp_path / "kernel"
+    folder.mkdir()
+    with pytest.raises(ConfigError, match="holds no program: it has no run.py"):
+        submit.submit(folder, track="digits", out=tmp_path / "entries" / "kernel")
+    (folder / "run.py").write_text("import rates\n")
+    (folder / "rates.py").write_text("RATE = 0.1\n")
+    entry = submit.submit(folder, track="digits", out=tmp_path / "entries" / "kernel")
+    assert (entry.name, entry.code, entry.source) == ("kernel", "program", "run.py")
+    assert sorted(entry.files) == ["source/rates.py", "source/run.py"]
+    assert read_entry(tmp_path / "entries" / "kernel").recipe == entry.recipe
+    with pytest.raises(RuleError, match="wikipedia_bytes takes no program"):
+        submit.submit(folder, track="wikipedia_bytes", out=tmp_path / "entries" / "other")
+    (folder / "data.py").write_text(f"DATA = '{np.random.default_rng(0).bytes(20_000).hex()}'")
+    with pytest.raises(RuleError, match="at most 10,000 may race"):
+        submit.submit(folder, track="digits", out=tmp_path / "entries" / "large")
+
+
+@pytest.mark.processes
+def test_a_program_is_verified_beside_the_baseline_and_stands_on_the_board(
+    tmp_path, monkeypatch, capsys
+):
+    skip_as_root()
+    track = tracks.read_track("digits")
+    small = dataclasses.replace(track, rounds=2)
+    monkeypatch.setattr(tracks, "read_track", lambda name: small)
+    folder = tmp_path / "kernel"
+    folder.mkdir()
+    (folder / "run.py").write_text(program_of_the_guide())
+    place = tmp_path / "entries" / "kernel"
+    submit.submit(folder, track="digits", out=place)
+    status = main(["race", "verify", str(place), "--json"])
+    said = capsys.readouterr()
+    assert said.out, said.err
+    verdict = json.loads(said.out)
+    assert (status, verdict["word"]) in [(0, "accepted"), (7, "tie"), (6, "slower")]
+    assert verdict["code"] == "program" and len(verdict["sides"]["the baseline"]["trials"]) == 2
+    assert all(trial["quality"] > 0.97 for trial in verdict["sides"]["kernel"]["trials"])
+    page = tmp_path / "board.html"
+    assert main(["race", "board", str(place.parent), "--json", f"--html={page}"]) == 0
+    [row] = json.loads(capsys.readouterr().out)["digits"]
+    assert row["name"] == "kernel" and row["verdict"]["word"] == verdict["word"]
+    assert "kernel" in page.read_text() and "<script" not in page.read_text()
+    again, is_earlier = judge.verify(place, tell=lambda _: None)
+    assert is_earlier and again.word == verdict["word"]
