@@ -13,7 +13,14 @@ from dawnjax import records
 from dawnjax.input_pipeline.datasets.token_shards import MASK_SUFFIX, shard_of
 from dawnjax.input_pipeline.reading import text_files, token_words, tokenizer_file
 from dawnjax.input_pipeline.reading.dataset import DataError
-from dawnjax.input_pipeline.reading.preparing import Flag, FlagError, Preparation, Request
+from dawnjax.input_pipeline.reading.preparing import (
+    Flag,
+    FlagError,
+    Preparation,
+    Request,
+    check_fraction,
+    is_evaluated,
+)
 from dawnjax.input_pipeline.reading.vocabulary import END, Vocabulary, train_vocabulary
 
 MOST_BYTES = 2**30
@@ -261,12 +268,31 @@ def _rows(path: pathlib.Path, *, is_evaluated: bool) -> Split:
     return split
 
 
+def _divided(documents: list[Any], path: pathlib.Path, fraction: float) -> dict[str, list[Any]]:
+    """Documents to train on and to evaluate, by a hash of each."""
+    parts: dict[str, list[Any]] = {TRAIN_FILE: [], EVAL_FILE: []}
+    for document in documents:
+        is_text = isinstance(document, str)
+        content = document if is_text else f"{document.prompt}{document.completion}"
+        name = EVAL_FILE if is_evaluated(content.encode(), fraction) else TRAIN_FILE
+        parts[name].append(document)
+    if not all(parts.values()):
+        raise DataError(
+            f"{path}: a split is left without documents; choose another --eval_fraction"
+        )
+    return parts
+
+
 def _prepare(request: Request) -> str:
     source, given = request.required_source(), request.flags["validation"]
     kind, longest = request.flags["documents"] or "none", request.flags["longest_document"]
     size, tokenizer = request.flags["vocabulary_size"], request.flags["tokenizer"]
-    if given is None:
-        raise FlagError("--validation is missing: the text to evaluate on")
+    fraction = request.flags["eval_fraction"]
+    check_fraction(fraction)
+    if given is None and fraction is None:
+        raise FlagError("--validation is missing: the text to evaluate on; or give --eval_fraction")
+    if given is not None and fraction is not None:
+        raise FlagError("--eval_fraction takes the place of --validation; give one of them")
     if request.out is None:
         raise FlagError("--out is missing: the directory to write to, such as data/text")
     if kind not in KINDS:
@@ -275,17 +301,21 @@ def _prepare(request: Request) -> str:
         raise FlagError("--separator is a token of --tokenizer, which is missing")
     if kind == "rows" and (tokenizer or size or longest):
         raise FlagError("--documents=rows holds tokens already: leave out the flags of a text")
-    paths = {TRAIN_FILE: source, EVAL_FILE: records.path_of(given)}
+    if fraction is not None and kind not in ("blank_lines", "pairs"):
+        raise FlagError("--eval_fraction divides documents: give --documents=blank_lines or pairs")
+    paths = {TRAIN_FILE: source, EVAL_FILE: records.path_of(given or source)}
     if kind == "rows":
         splits = {n: _rows(path, is_evaluated=n == EVAL_FILE) for n, path in paths.items()}
         coder: Coder = ByteCoder()
     else:
         separator = request.flags["separator"]
         given_coder = None if tokenizer is None else GivenCoder(tokenizer, separator, size)
-        texts: dict[str, Any] = {
-            name: pairs_of(path) if kind == "pairs" else documents_of(path, kind)
-            for name, path in paths.items()
-        }
+        read = pairs_of if kind == "pairs" else functools.partial(documents_of, separation=kind)
+        texts: dict[str, Any] = (
+            {name: read(path) for name, path in paths.items()}
+            if fraction is None
+            else _divided(read(source), source, fraction)
+        )
         coder = given_coder or (ByteCoder() if size is None else _trained(texts[TRAIN_FILE], size))
         splits = {n: _coded(texts[n], coder, path, longest) for n, path in paths.items()}
     files = {**coder.files(), **{name: shard_of(split.tokens) for name, split in splits.items()}}
@@ -341,14 +371,15 @@ PREPARATION = Preparation(
     name="token_shards",
     usage=(
         "--from=train.txt --validation=valid.txt --out=DIR\n"
-        "[--documents=blank_lines] [--vocabulary_size=N] [--overwrite]\n"
+        "[--eval_fraction=FRACTION] [--documents=blank_lines] [--vocabulary_size=N] [--overwrite]\n"
         "[--tokenizer=tokenizer.json] [--separator=TOKEN]",
         "--documents=pairs --from=train.jsonl --validation=valid.jsonl --out=DIR\n"
         "[--longest_document=N] [...]",
         "--documents=rows --from=train.parquet --validation=valid.parquet --out=DIR",
     ),
-    takes="""--from and --validation name texts in UTF-8, plain or as .gz. A document is a whole
-text, or each part between blank lines. A token is a byte, one of a SentencePiece vocabulary of N
+    takes="""--from and --validation name texts in UTF-8, plain or as .gz. Without a second text,
+--eval_fraction takes so many documents of --from, by a hash of each. A document is a whole text, or
+each part between blank lines. A token is a byte, one of a SentencePiece vocabulary of N
 tokens that is trained on --from, or one of --tokenizer, a tokenizer.json of Hugging Face such as
 Llama 3's. With --documents=pairs each line is JSON of a document with "prompt" and "completion",
 and an evaluation may count completions alone. With --documents=rows the files hold tokens, as
@@ -356,6 +387,7 @@ Parquet or JSON lines of "input_ids" and "labels", -100 where a token does not c
 tokens, such as FineWeb's .bin files, need no preparation.""",
     flags=(
         Flag("validation", "The text to evaluate on."),
+        Flag("eval_fraction", "Fraction of the documents of --from that is evaluated.", float),
         Flag(
             "documents",
             "What a document is: none (each text is one), blank_lines (what stands between them), "

@@ -145,7 +145,7 @@ def test_sets_that_do_not_fit_are_refused(run, tmp_path, capsys):
         (f"--data={tmp_path / 'count.npz'}", 1, "4 images with 3 labels"),
         (f"--data={tmp_path / 'float.npz'}", 1, "not whole numbers"),
         (f"--data={tmp_path / 'absent.npz'}", 1, "has no array 'images'"),
-        (f"--data={tmp_path / 'torn.npz'}", 1, "cannot be read"),
+        (f"--data={tmp_path / 'torn.npz'}", 1, "damaged or cut short"),
         (f"--data={tmp_path / 'folders'}", 1, "cut.png: is cut short"),
         (f"--data={tmp_path / 'nothing'}", 2, "does not exist"),
         ("--data.source=a.txt", 2, "unknown flag --data.source"),

@@ -110,3 +110,26 @@ def test_help_loads_no_decoder() -> None:
     script += "print([name for name in ('cv2', 'jax', 'sentencepiece') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
+
+
+def test_a_text_without_a_second_one_is_divided_by_its_documents(tmp_path, capsys) -> None:
+    documents = [f"document number {number}" for number in range(200)]
+    (tmp_path / "text").write_text("\n\n".join([*documents, documents[0]]))
+    flags = ["--dataset=token_shards", f"--from={tmp_path / 'text'}", f"--out={tmp_path / 'out'}"]
+    flags.append("--eval_fraction=0.25")
+    assert run(capsys, *flags)[0] == 2  # the text is one document
+    status, said, _ = run(capsys, *flags, "--documents=blank_lines")
+    assert status == 0
+    parts = {
+        split: np.fromfile(tmp_path / "out" / f"text_{split}_000000.bin", "<u2")[512:]
+        for split in ("train", "val")
+    }
+    found = {
+        split: "".join(chr(token) if token < 256 else "|" for token in tokens).split("|")[1:]
+        for split, tokens in parts.items()
+    }
+    assert sorted(found["train"] + found["val"]) == sorted([*documents, documents[0]])
+    assert not set(found["train"]) & set(found["val"]) and 30 < len(found["val"]) < 70
+    assert "text_val_000000.bin" in said
+    both = ["--documents=blank_lines", f"--validation={tmp_path / 'text'}"]
+    assert "give one of them" in run(capsys, *flags, *both)[2]
