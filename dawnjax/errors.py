@@ -14,9 +14,10 @@ class ExitStatus(enum.IntEnum):
       BUDGET_SPENT: The budget is spent, the target not reached.
       DIVERGED: The loss was not finite.
       INTERRUPTED: Interrupted; the same command resumes.
-      SLOWER: Of `compare --fail_if_slower_by` and `race verify`: slower.
-      UNDECIDED: Of `compare --fail_if_slower_by`: undecided, more trials are needed. Of
-        `race verify`: a tie, or not judged here.
+      SLOWER: Of `compare --fail_if_slower_by` and `race verify`: slower; of `--fail_if_worse_by`:
+        worse.
+      UNDECIDED: Of the gates of `compare`: undecided, more trials are needed. Of `race verify`: a
+        tie, or not judged here.
     """
 
     DONE = 0

@@ -1,7 +1,7 @@
 """`dawnjax compare`: speed or quality of B against A with its interval, and what changed."""
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
@@ -16,8 +16,10 @@ from dawnjax.text import ends_text
 from dawnjax.trials.group import OTHER
 
 if TYPE_CHECKING:
+    from dawnjax.statistics.budget import QualityVerdict
     from dawnjax.statistics.verdict import Verdict
-    from dawnjax.study.at_budget import Qualities
+    from dawnjax.study.at_budget import Budget, Qualities
+    from dawnjax.study.figures import StudyFigures
     from dawnjax.study.sides import Side
 
 MOST_FIELDS = 20
@@ -99,7 +101,9 @@ def main(argv: list[str]) -> int:
     budgets = at_budget.parse(flag_values["at"].value)
     if len(paths) == 1:
         if budgets or worst is not None:
-            raise ConfigError(f"the quality at a budget is of two sides, A and B: {_SHORT_USAGE}")
+            margin = _quality_margin(flag_values)
+            asked = (budgets, given.metric, margin)
+            return _arms_at(paths[0], asked, prints_json, worst is not None)
         return _arms(paths[0], _margin(flag_values), limit is not None, prints_json)
     first, second = (sides.read_side(path, given) for path in paths)
     has_target = any(side.entry.target.value is not None for side in (first, second))
@@ -108,7 +112,7 @@ def main(argv: list[str]) -> int:
             raise ConfigError("--fail_if_slower_by is of the times to a target: give --target")
         margin = _quality_margin(flag_values)
         sides.refuse_shared_trials(first, second)
-        found = at_budget.qualities(first, second, budgets, given.metric, margin)
+        [found] = at_budget.qualities(first, [second], budgets, given.metric, margin)
         return _qualities(first, second, found, prints_json, worst is not None)
     return _times(first, second, _margin(flag_values), limit is not None, prints_json)
 
@@ -210,22 +214,60 @@ def _qualities(
         if iso is not None and (sentence := iso.sentence(found.metric)):
             print(sentence)
         print(at_budget.decision_line(told["decision"]))
-    if not is_gate or all(verdict.is_worse_excluded for verdict in verdicts):
+    return _gate_of_qualities(verdicts) if is_gate else ExitStatus.DONE
+
+
+def _gate_of_qualities(verdicts: "Sequence[QualityVerdict]") -> ExitStatus:
+    from dawnjax.study import at_budget
+
+    if all(verdict.is_worse_excluded for verdict in verdicts):
         return ExitStatus.DONE
-    return ExitStatus.SLOWER if at_budget.WORSE in words else ExitStatus.UNDECIDED
+    is_worse = any(verdict.word == at_budget.WORSE for verdict in verdicts)
+    return ExitStatus.SLOWER if is_worse else ExitStatus.UNDECIDED
 
 
-def _arms(path: str, margin: float, is_gate: bool, prints_json: bool) -> ExitStatus:
-    """Print the verdicts of a study, which hold together; as a gate, return that of all arms."""
+def _arms_at(
+    path: str,
+    asked: "tuple[list[Budget], str, float | None]",
+    prints_json: bool,
+    is_gate: bool,
+) -> ExitStatus:
+    """Print the verdicts on a study's arms at budgets; as a gate, return that of all arms."""
+    from dawnjax.study import at_budget
+
+    arms = at_budget.arms_of(_study(path, 0.05))
+    found = at_budget.qualities(arms[0], arms[1:], *asked)
+    if prints_json:
+        rows = [
+            {"arm": arm.arm, "qualities": it.to_json(), "cautions": list(it.cautions)}
+            for arm, it in zip(arms[1:], found, strict=True)
+        ]
+        print(records.json_text({"first": arms[0].arm, "arms": rows}, indent=1))
+    else:
+        print(f"A  {arms[0].arm}: {count(len(arms[0].entry.trials), 'trial')}")
+        for arm, it in zip(arms[1:], found, strict=True):
+            print(f"B  {arm.arm}: {count(len(arm.entry.trials), 'trial')}")
+            print("\n".join(f"   {line}" for line in it.lines()))
+    every = [verdict for it in found for verdict in it.verdicts]
+    return _gate_of_qualities(every) if is_gate else ExitStatus.DONE
+
+
+def _study(path: str, margin: float) -> "StudyFigures":
     from dawnjax.study.figures import read_figures
-    from dawnjax.study.text import next_commands, text_of
 
-    folder = records.path_of(path)
-    found = read_figures(folder, margin)
+    found = read_figures(records.path_of(path), margin)
     if found is None:
         raise ConfigError(f"two things are compared, and {path} alone is no study: {_SHORT_USAGE}")
     if len(found.own) < 2:
         raise ConfigError(f"{path} is a study of one arm; give the other side: {_SHORT_USAGE}")
+    return found
+
+
+def _arms(path: str, margin: float, is_gate: bool, prints_json: bool) -> ExitStatus:
+    """Print the verdicts of a study, which hold together; as a gate, return that of all arms."""
+    from dawnjax.study.text import next_commands, text_of
+
+    folder, found = records.path_of(path), _study(path, margin)
     if prints_json:
         print(records.json_text(found.to_json(), indent=1))
     else:

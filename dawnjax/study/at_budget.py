@@ -26,9 +26,11 @@ from dawnjax.statistics.sample import Sample
 from dawnjax.statistics.verdict import BETTER as FASTER
 from dawnjax.statistics.verdict import UNDECIDED
 from dawnjax.statistics.verdict import WORSE as SLOWER
+from dawnjax.study.figures import StudyFigures
 from dawnjax.study.sides import Side
 from dawnjax.tasks.metric import declared_metrics
 from dawnjax.trials.group import OTHER, Entry
+from dawnjax.trials.ours import entries_of
 from dawnjax.trials.trial import Evaluation, Trial
 
 END = "end"
@@ -293,12 +295,12 @@ def _digits(*values: float | None) -> int:
 
 def qualities(
     first: Side,
-    second: Side,
+    others: Sequence[Side],
     budgets: Sequence[Budget],
     metric: str = "",
     margin: float | None = None,
-) -> Qualities:
-    """Compare the qualities of two sides at some budgets.
+) -> list[Qualities]:
+    """Compare the qualities of sides with those of a first one, at some budgets, all together.
 
     Without a budget it is the end of the training, where all trials end at the same step, or within
     1 % of the same time.
@@ -307,33 +309,53 @@ def qualities(
       ConfigError: The sides measure different metrics, a log does not tell a budget's unit, or no
         budget is given and the trials end at different ones.
     """
-    entries = first.entry, second.entry
-    names = [metric or entry.target.metric for entry in entries]
-    if names[0] != names[1]:
-        raise ConfigError(f"A has {names[0]} and B {names[1]}: give the --metric that both have")
-    directions = {direction_of(side.entry, metric, side.given) for side in (first, second)}
+    sides = [first, *others]
+    names = {metric or side.entry.target.metric for side in sides}
+    if len(names) > 1:
+        raise ConfigError(f"the sides have {' and '.join(sorted(names))}: give a --metric of all")
+    directions = {direction_of(side.entry, metric, side.given) for side in sides}
     if len(directions) > 1:
-        raise ConfigError(
-            f"greater values of {names[0]} are better on one side, and less on the other"
-        )
-    given = list(budgets) or [_same_end(entries)]
-    pairs = [
-        tuple(curves(side.entry, budget.unit, metric, side.given) for side in (first, second))
-        for budget in given
-    ]
-    [direction] = directions
+        raise ConfigError(f"greater values of {names.pop()} are better on one side alone")
+    given = list(budgets) or [_same_end([side.entry for side in sides])]
+    drawn = [[curves(side.entry, it.unit, metric, side.given) for it in given] for side in sides]
+    [name], [direction] = names, directions
+    amounts = [budget.amount for budget in given]
     verdicts = judge_pairs(
-        [(a, b, budget.amount) for (a, b), budget in zip(pairs, given, strict=True)],
+        [case for of_other in drawn[1:] for case in zip(drawn[0], of_other, amounts, strict=True)],
         direction,
         margin,
     )
-    return Qualities(
-        metric=names[0],
-        direction=direction,
-        budgets=tuple(given),
-        verdicts=tuple(verdicts),
-        cautions=(*other_clocks(*entries), *_cautions(entries, given, verdicts, pairs)),
-    )
+    found = []
+    for number, other in enumerate(others):
+        own = tuple(verdicts[number * len(given) :][: len(given)])
+        entries = first.entry, other.entry
+        pairs = list(zip(drawn[0], drawn[number + 1], strict=True))
+        cautions = (*other_clocks(*entries), *_cautions(entries, given, own, pairs))
+        made = Qualities(
+            metric=name,
+            direction=direction,
+            budgets=tuple(given),
+            verdicts=own,
+            cautions=cautions,
+        )
+        found.append(made)
+    return found
+
+
+def arms_of(found: StudyFigures) -> list[Side]:
+    """Arms of a study as sides.
+
+    Raises:
+      ConfigError: An arm has no trial that is over, or its trials ran on several systems.
+    """
+    sides = []
+    for arm in found.own:
+        entries = entries_of(arm.trials.values())
+        if len(entries) != 1:
+            why = "ran on several systems" if entries else "has no trial that is over"
+            raise ConfigError(f"the arm {arm.name} {why}, so its quality is not compared")
+        sides.append(Side(given=arm.name, entry=entries[0], arm=arm.name))
+    return sides
 
 
 def _ends(entry: Entry, unit: str) -> list[float] | None:
@@ -350,13 +372,14 @@ def _ends(entry: Entry, unit: str) -> list[float] | None:
     return found or None
 
 
-def _same_end(entries: tuple[Entry, Entry]) -> Budget:
+def _same_end(entries: Sequence[Entry]) -> Budget:
     said = []
     for unit, most in (("steps", 1.0), ("seconds", _SAME_WORK)):
         sides = [_ends(entry, unit) for entry in entries]
-        if sides[0] is None or sides[1] is None:
+        ends = [end for side in sides for end in side or ()]
+        if None in sides:
             continue
-        least, greatest = min(map(min, sides)), max(map(max, sides))
+        least, greatest = min(ends), max(ends)
         if greatest <= most * least:
             return Budget(END)
         said.append(f"{unit}={rounded(least, 6).replace(',', '')}")

@@ -5,8 +5,10 @@ import json
 import pytest
 from made_other_logs import normal, write_lines, write_side
 from made_runs import write_run
+from made_studies import made_study
 
 from dawnjax.__main__ import main
+from dawnjax.study.design import StudyFolder
 
 
 @pytest.fixture
@@ -164,7 +166,7 @@ def test_a_log_beside_a_run_of_ours_has_another_clock(tmp_path, capsys):
         write_lines(tmp_path / "b" / f"{seed}.jsonl", rows)
     sides = f"{tmp_path}/a", f"{tmp_path}/b"
     assert main(["compare", *sides, "--at=steps=30"]) == 2
-    assert "give the --metric that both have" in capsys.readouterr().err
+    assert "give a --metric of all" in capsys.readouterr().err
 
 
 def test_a_page_of_logs(sides, tmp_path, capsys):
@@ -173,3 +175,18 @@ def test_a_page_of_logs(sides, tmp_path, capsys):
     assert "other programs" in page
     rows = json.loads((tmp_path / "page" / "tables" / "stability.json").read_text())
     assert json.dumps(rows).count('"other"') >= 2
+
+
+def test_the_arms_of_a_study_at_a_budget(tmp_path, capsys):
+    """Runs of the second arm reach 0.95 after 20 s, and have 0.5 before that."""
+    out = tmp_path / "s"
+    study, arms, _ = made_study(out, {"3": [10.0] * 5, "4": [20.0] * 5})
+    StudyFolder(out).write(study, arms)
+    assert main(["compare", str(out), "--at=seconds=10", "--fail_if_worse_by=0.1"]) == 7
+    text = capsys.readouterr().out
+    assert "A  num_epochs=3: 5 trials" in text and "B  num_epochs=4: 5 trials" in text
+    assert "a difference of -0.450" in text and "equal values" in text
+    assert main(["compare", str(out), "--at=seconds=10", "--json"]) == 0
+    [arm] = json.loads(capsys.readouterr().out)["arms"]
+    assert arm["arm"] == "num_epochs=4"
+    assert arm["qualities"][0]["difference"] == pytest.approx(-0.45)
