@@ -485,7 +485,7 @@ def iso_quality(first: Curves, second: Curves, direction: str, most: int = 40) -
                 other=other,
                 low=low,
                 high=high,
-                is_at_first=bool(len(reached)) and reached[0] == 0,
+                is_at_first=bool(len(reached) and reached[0] == 0),
             )
         )
     return points

@@ -76,6 +76,7 @@ def test_the_page_lists_what_the_judge_needs():
         "orbax-checkpoint",
         "opencv-python-headless",
         "scikit-learn",
+        "simplejpeg",
     }
     page = (TOP / "docs" / "other_logs.md").read_text()
     line = re.search(r"^    pip install (absl-py .*)$", page, re.MULTILINE)

@@ -211,7 +211,7 @@ def test_a_copy_of_a_log_is_no_further_trial(tmp_path, capsys):
     assert "z.jsonl has the evaluations of run_0.jsonl" in capsys.readouterr().err
     (side / "z.jsonl").unlink()
     assert main(["compare", str(side), str(side)]) == 2
-    assert "5 of the 5 trials of B are in A too" in capsys.readouterr().err
+    assert "5 of the 5 trials of B are also in A" in capsys.readouterr().err
 
 
 def test_trials_that_end_at_several_places_need_a_budget(tmp_path, capsys):
