@@ -162,7 +162,7 @@ def test_a_trial_without_an_evaluation_took_all_its_time(tmp_path, monkeypatch):
     result = {
         "status": "diverged",
         "reached": False,
-        "target": [{"metric": "top_1_accuracy"}],
+        "target": {"metric": "top_1_accuracy"},
         "evaluations": [],
         "phases": {"eval": 0.0},
         "best": {},
