@@ -138,7 +138,7 @@ def _verify(paths: list[str], values: flags.FlagValues) -> int:
     verdict, is_earlier = judge.verify(
         folder,
         data_dir=_path(values, "data_dir"),
-        rounds=values["rounds"].value,
+        rounds=int(values["rounds"].value or 0),
         tell=lambda line: print(escaped(line), file=sys.stderr, flush=True),
     )
     if values["json"].value:

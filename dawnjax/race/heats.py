@@ -124,6 +124,7 @@ class Course:
             given = f"{logits.dtype} {list(logits.shape)}"
             return Weights(fault=f"{LOGITS} is {given}, and float32 {list(wanted)} is needed")
         on_host, target = OnHost(), self.track.target
+        assert target.value is not None  # every track's has one
         on_host.add(logits, classes)
         value = on_host.metrics()[target.metric]
         return Weights(reached=reaches(value, target.value, target.direction), quality=value)

@@ -168,7 +168,7 @@ class _Race:
         return [*others, self.own]
 
     def judged(self, made: JudgedEntry, rounds: int) -> JudgedEntry:
-        """Run rounds up to the look at which the verdict is certain, or the last."""
+        """Complete a verdict by rounds up to the look at which it is certain, or the last."""
         at, first, began = looks(rounds), 0, time.monotonic()
         seeds = secrets.SystemRandom().sample(range(2**31), rounds)
         for look, level in zip(at, nominal_levels(at, made.level), strict=True):
@@ -183,16 +183,17 @@ class _Race:
             own = results[self.own.name]
             besides = {it.name: compared(own, results[it.name], level) for it in self.sides}
             beside = besides[self.rival.name]
-            if beside.word != "undecided":
+            made = dataclasses.replace(
+                made,
+                word=_WORDS[beside.word],
+                baseline=besides[BASELINE],
+                record=None if self.rival == self.baseline else beside,
+                sides=results,
+                hardware=f"{self.device} ({words.count(visible_cores(), 'core')})",
+            )
+            if made.word != "tie":
                 break
-        return dataclasses.replace(
-            made,
-            word=_WORDS[beside.word],
-            baseline=besides[BASELINE],
-            record=None if self.rival == self.baseline else beside,
-            sides=results,
-            hardware=f"{self.device} ({words.count(visible_cores(), 'core')})",
-        )
+        return made
 
     def _round(self, seed: int) -> str:
         """Run all sides once, in drawn order; returns their times in words."""

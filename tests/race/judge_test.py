@@ -91,7 +91,8 @@ def test_a_small_lead_is_a_tie_until_enough_rounds_exclude_the_misses_they_hide(
     assert verdict.word == "tie" and verdict.baseline is not None
     # A side that reaches in 0.9 of cases needs as long, and 20 of 20 come in 0.12 of such races.
     assert verdict.baseline.ratio == pytest.approx(0.9, rel=0.01)
-    assert verdict.baseline.low < 0.9 < 1 < verdict.baseline.high
+    low, high = verdict.baseline.low, verdict.baseline.high
+    assert low is not None and high is not None and low < 0.9 < 1 < high
     folder, _ = write_entry(tmp_path, "second", changes="num_epochs=17,")
     runs.times["second"] = 9.0
     verdict, _ = verified(folder, rounds=200)

@@ -17,14 +17,14 @@ AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="these tests run as they 
 @pytest.mark.parametrize(
     "name", ["sandbox_test", "cheats_test", "recipes_test", "programs_test", "guide_test"]
 )
-def test_as_an_ordinary_user(name, tmp_path):
-    passes(pytest_as_user(HERE / f"{name}.py", tmp_path, "not long"))
+def test_as_an_ordinary_user(name):
+    passes(pytest_as_user(HERE / f"{name}.py", "not long"))
 
 
 @AS_ROOT
 @pytest.mark.long
-def test_the_whole_guide_as_an_ordinary_user(tmp_path):
-    passes(pytest_as_user(HERE / "guide_test.py", tmp_path, "long"))
+def test_the_whole_guide_as_an_ordinary_user():
+    passes(pytest_as_user(HERE / "guide_test.py", "long"))
 
 
 def passes(done):

@@ -9,6 +9,7 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -23,14 +24,18 @@ def skip_as_root() -> None:
         pytest.skip("no root judges: tests/race/ordinary_user_test.py runs this as another user")
 
 
-def pytest_as_user(file: Path, folder: Path, marks: str) -> subprocess.CompletedProcess[str]:
-    """Run the tests of a file that have some marks as `nobody`, who writes into a new folder."""
+def pytest_as_user(file: Path, marks: str) -> subprocess.CompletedProcess[str]:
+    """Run the tests of a file that have some marks as `nobody`."""
+    # Not in pytest's own folder, which each session makes root's alone again.
+    with tempfile.TemporaryDirectory(prefix="dawnjax-nobody-") as folder:
+        Path(folder).chmod(0o755)
+        return _run(file, marks, Path(folder))
+
+
+def _run(file: Path, marks: str, folder: Path) -> subprocess.CompletedProcess[str]:
     place = folder / "of_nobody"
     place.mkdir()
     os.chown(place, NOBODY, NOBODY)
-    for parent in (folder, *folder.parents):  # pytest makes its folders for one user alone
-        if parent.stat().st_uid == os.geteuid() and parent != Path("/"):
-            parent.chmod(parent.stat().st_mode | 0o011)
     data = os.environ.get("DAWNJAX_TEST_DATA")
     wanted = [sys.base_prefix, sys.prefix, ROOT, *([data] if data else [])]
     inner = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--"]
