@@ -170,7 +170,7 @@ def rows(ends: Ends) -> tuple[list[dict[str, Any]], list[list[str]]]:
         else:
             before = record, own
             continue
-        about = {"record": record, "folder": own_folder, "beside": beside}
+        about: dict[str, Any] = {"record": record, "folder": own_folder, "beside": beside}
         about["is_one_machine"] = folders is not None
         found.append(about | compared(first, own))
         before = record, own

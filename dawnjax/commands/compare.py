@@ -98,7 +98,7 @@ def main(argv: list[str]) -> int:
     # Imported here so that --help does without them.
     from dawnjax.study import at_budget, sides
 
-    budgets = at_budget.parse(flag_values["at"].value)
+    budgets = at_budget.parse(flag_values["at"].value or ())
     if len(paths) == 1:
         if budgets or worst is not None:
             margin = _quality_margin(flag_values)

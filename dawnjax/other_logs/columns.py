@@ -197,8 +197,8 @@ def _direction(metric: str, said: list[str]) -> str:
 
 def _first(names: Mapping[str, Any], known: Iterable[str]) -> str:
     """First of the known names that a column has, by its whole name or its last part."""
-    whole = {name.lower(): name for name in reversed(names)}
-    ends = {name.lower().rpartition("/")[2]: name for name in reversed(names)}
+    whole = {name.lower(): name for name in reversed(list(names))}
+    ends = {name.lower().rpartition("/")[2]: name for name in reversed(list(names))}
     return next((of[name] for name in known for of in (whole, ends) if name in of), "")
 
 
@@ -247,8 +247,9 @@ def _tokens(names: Mapping[str, Any], given: str) -> tuple[str, float | None]:
     if given and given not in names and _number(given) > 0:
         return "", _number(given)
     _require(names, given, "tokens")
-    if given or (known := _first(names, _TOKENS)):
-        return given or known, 1.0
+    column = given or _first(names, _TOKENS)
+    if column:
+        return column, 1.0
     millions = _first(names, _MILLIONS)
     return (millions, 1e6) if millions else ("", None)
 

@@ -411,14 +411,13 @@ def _cautions(
         elif any(side["short"] for side in verdict.missing):
             last = min(float(places[-1]) for side in sides for places in side.places if len(places))
             said.append(f"every trial has an evaluation at {_amount(budget.unit, last)} or later")
-    work = [_tokens_a_step(entry) for entry in entries]
-    if any(budget.unit == "steps" for budget in budgets) and work[0] and work[1]:
-        ratio = max(work) / min(work)
-        if ratio > _SAME_WORK:
-            said.append(
-                f"a step of A is {work[0]:,.0f} tokens and of B {work[1]:,.0f}: equal steps are "
-                "not equal work; --at=tokens=AMOUNT is"
-            )
+    work = [_tokens_a_step(entry) or 0.0 for entry in entries]
+    is_steps = any(budget.unit == "steps" for budget in budgets)
+    if is_steps and min(work) and max(work) > _SAME_WORK * min(work):
+        said.append(
+            f"a step of A is {work[0]:,.0f} tokens and of B {work[1]:,.0f}: equal steps are not "
+            "equal work; --at=tokens=AMOUNT is"
+        )
     return said
 
 
@@ -428,7 +427,7 @@ def _different_ends(entries: tuple[Entry, Entry]) -> list[str]:
         sides = [_ends(entry, unit) for entry in entries]
         if sides[0] is None or sides[1] is None:
             continue
-        means = [sum(side) / len(side) for side in sides]
+        means = [sum(side) / len(side) for side in sides if side]
         if max(means) > _SAME_WORK * min(means):
             said.append(
                 f"A ends at {_amount(unit, means[0])} and B at {_amount(unit, means[1])} (means): "

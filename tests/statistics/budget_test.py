@@ -183,7 +183,7 @@ def test_what_b_needs_to_reach_what_a_reached():
     up = [
         Curves(it.places, tuple(-v for v in it.values)) for it in (trials(1.0, 0), trials(2.0, 1))
     ]
-    assert iso_quality(*up, "at_least")[-1].other == pytest.approx(50.0)
+    assert iso_quality(up[0], up[1], "at_least")[-1].other == pytest.approx(50.0)
 
 
 def test_few_trials_give_no_band():
