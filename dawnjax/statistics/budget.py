@@ -441,6 +441,9 @@ class IsoPoint:
 _FINE = 2000
 """Places of B's curve at which the band looks, at least."""
 
+_MOST = 20_000
+"""Places of B's evaluations at which it looks too."""
+
 
 def iso_quality(first: Curves, second: Curves, direction: str, most: int = 40) -> list[IsoPoint]:
     """What B needs to reach what A reached, along A's curve.
@@ -463,6 +466,8 @@ def iso_quality(first: Curves, second: Curves, direction: str, most: int = 40) -
     grid = grid[np.unique(np.linspace(0, len(grid) - 1, min(most, len(grid))).round().astype(int))]
     own = np.unique(np.concatenate(second.places))
     own = own[(own >= spans[1][0]) & (own <= spans[1][1])]
+    # Where every trial has many evaluations, the even places lie as near to them as matters.
+    own = own if len(own) <= _MOST else own[:0]
     fine = np.unique(np.concatenate([own, np.linspace(*spans[1], _FINE)]))
     a, b = _Means.of(first, grid), _Means.of(second, fine)
     has_band = min(len(first), len(second)) >= FEWEST_TRIALS

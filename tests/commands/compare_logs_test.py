@@ -1,5 +1,6 @@
 """`dawnjax compare` on logs of other programs, and on qualities at a budget."""
 
+import dataclasses
 import json
 
 import pytest
@@ -8,6 +9,9 @@ from made_runs import write_run
 from made_studies import made_study
 
 from dawnjax.__main__ import main
+from dawnjax.analysis import load
+from dawnjax.other_logs.columns import Columns
+from dawnjax.report.boards import boards, why_none_is_comparable
 from dawnjax.study.design import StudyFolder
 
 
@@ -190,3 +194,15 @@ def test_the_arms_of_a_study_at_a_budget(tmp_path, capsys):
     [arm] = json.loads(capsys.readouterr().out)["arms"]
     assert arm["arm"] == "num_epochs=4"
     assert arm["qualities"][0]["difference"] == pytest.approx(-0.45)
+
+
+def test_no_board_has_logs_beside_runs_of_ours(sides, tmp_path):
+    """Whatever they are called: their clocks and data are another program's."""
+    write_run(tmp_path / "ours" / "0", seconds=30)
+    entries = load(*sides, tmp_path / "ours", columns=Columns(target=3.02))
+    ours = [entry for entry in entries if entry.suite == "dawnjax"]
+    named = [dataclasses.replace(it, benchmark="val_loss", target=entries[0].target) for it in ours]
+    made = boards([*entries, *named])
+    suites = [{row.entry.suite for row in board.rows} for board in made]
+    assert {"other"} in suites and all(len(suite) == 1 for suite in suites)
+    assert why_none_is_comparable([*entries, *named]) == ""
