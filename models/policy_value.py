@@ -14,7 +14,7 @@ from flax import nnx
 
 from dawnjax.limits import FractionBelowOne, NonNegative, OneOrMore, Positive, check_fields
 from dawnjax.models.batch_norm import BatchNorm
-from dawnjax.models.convolution import Conv, Linear, he_normal_fan_out
+from dawnjax.models.convolution import Conv, Linear, he_normal_fan_out, uniform_fan_in
 from dawnjax.models.execution import Execution
 from dawnjax.models.layers import ImageShape, Layers
 
@@ -157,7 +157,13 @@ class NormalizedConv(nnx.Module):
 
 
 def _linear(in_width: int, out_width: int, config: PolicyValue, layers: Layers) -> Linear:
-    given = {}
+    drawn = uniform_fan_in
     if config.initializer == "glorot_uniform":
-        given = {"kernel_initializer": jax.nn.initializers.glorot_uniform()}
-    return Linear(in_width, out_width, **given, execution=layers.execution, rngs=layers.rngs)
+        drawn = jax.nn.initializers.glorot_uniform()
+    return Linear(
+        in_width,
+        out_width,
+        kernel_initializer=drawn,
+        execution=layers.execution,
+        rngs=layers.rngs,
+    )

@@ -324,11 +324,11 @@ def _differences(theirs: Any, ours: Any, free: frozenset[str]) -> Iterator[tuple
         if isinstance(there, dict) and isinstance(here, dict):
             yield from ((f"{name}.{n}", t, h) for n, t, h in _differences(there, here, free))
         elif there != here:
-            as_flag = (
-                ",".join(map(str, value)) if isinstance(value, list) else value
-                for value in (there, here)
-            )
-            yield name, *as_flag
+            yield name, _as_flag(there), _as_flag(here)
+
+
+def _as_flag(value: Any) -> Any:
+    return ",".join(map(str, value)) if isinstance(value, list) else value
 
 
 def _shape(text: str) -> str:

@@ -150,9 +150,9 @@ def make_optimizer(
         )
     is_matrix = functools.partial(_is_matrix, named)
     rate = learning_rate(experiment, spec, step_shift)
+    if is_own:
+        return experiment.optimizer.build(rate)
     match config:
-        case _ if is_own:
-            return config.build(rate)
         case Sgd():
             decayed = None if config.decay_norm_and_bias else is_matrix
             # The update is linear in the gradient, so a factor of it is one of the rate.
