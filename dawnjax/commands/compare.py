@@ -349,6 +349,7 @@ def _text(first: "Side", second: "Side", judged: "Verdict", told: dict[str, Any]
         )
     lines += [f"  caution: {said}" for said in told["cautions"]]
     rows = [*told["changes"], *told["step_parts"]]
+    rows = [row for row in rows if (row["first"], row["second"]) != (None, None)]
     if rows:
         table = of_words(["what changed", "A", "B", "B / A", "95 %"], map(_row, rows))
         lines += ["", table.to_text()]

@@ -54,7 +54,7 @@ class Budget:
 
 
 def _amount(unit: str, amount: float) -> str:
-    text = f"{amount:,g}" if amount >= 1e6 else rounded(amount, 6)
+    text = f"{amount:,g}" if amount >= 1e6 else rounded(amount, 5)
     if unit == "usd":
         return f"{text} USD"
     return f"{text} {'s' if unit == 'seconds' else unit.replace('flops', 'FLOPs')}"
