@@ -34,10 +34,8 @@ import dataclasses
 import math
 
 from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupCosine
-from dawnjax.config.tiny import tiny
-from dawnjax.input_pipeline.datasets.synthetic_tokens import SyntheticTokens
 from dawnjax.input_pipeline.datasets.token_shards import TokenShards
-from dawnjax.models.llama import SIZES, Llama
+from dawnjax.models.llama import SIZES
 from dawnjax.tasks.language_modelling import LanguageModelling
 
 BATCH = 32
@@ -71,17 +69,3 @@ EXPERIMENT = Experiment(
     mlperf_benchmark="llama31_8b",
     evaluation=Evaluation(every_steps=math.ceil(12_288 / BATCH), global_batch_size=64),
 )
-
-TINY_MODEL = Llama(
-    num_layers=2,
-    width=16,
-    num_heads=2,
-    num_kv_heads=1,
-    head_width=8,
-    mlp_width=32,
-    scales_projections=True,
-    remat="full",
-    loss_chunk=8,
-)
-
-TINY = tiny(EXPERIMENT, task=LanguageModelling(), data=SyntheticTokens(), model=TINY_MODEL)

@@ -21,18 +21,9 @@ Source: Liu et al. 2016, "SSD" (arXiv 1512.02325), for matching and loss; MLPerf
 image. Network, sizes and rates are our own.
 """
 
-from dawnjax.config.experiment import (
-    Adam,
-    Evaluation,
-    Experiment,
-    Observation,
-    Target,
-    WarmupCosine,
-)
-from dawnjax.config.tiny import tiny
+from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupCosine
 from dawnjax.input_pipeline.augmentation.object_augmentation import ObjectAugmentation
 from dawnjax.input_pipeline.datasets.coco import Coco
-from dawnjax.input_pipeline.datasets.synthetic_objects import SyntheticObjects
 from dawnjax.models.ssd import SmallSSD
 from dawnjax.tasks.object_detection import ObjectDetection
 
@@ -51,22 +42,4 @@ EXPERIMENT = Experiment(
     global_batch_size=8,
     targets=(Target(metric="box_ap", value=0.25),),
     evaluation=Evaluation(every_epochs=1.0, first_epoch=4.0, global_batch_size=36),
-    observations=(
-        Observation(
-            hardware="2 cores of an AMD EPYC virtual machine",
-            trials=8,
-            reached=8,
-            mean_time_to_accuracy_seconds=8.904,
-            quality=0.2598,
-            date="2026-11-26",
-            epochs_to_target=(4.0, 4.0, 5.014, 5.014, 4.0, 4.0, 4.0, 4.0),
-        ),
-    ),
 )
-
-TINY = tiny(
-    EXPERIMENT,
-    data=SyntheticObjects(num_train_examples=32, num_eval_examples=20),
-    model=SmallSSD(widths=(8, 8, 8, 8, 8), convolutions=1),
-)
-"""Two steps on made-up rectangles."""

@@ -14,16 +14,8 @@ Source: Jordan 2024 (arXiv 2404.00498), and the later record with Muon, `airbenc
 https://github.com/KellerJordan/cifar10-airbench, which explains its numbers.
 """
 
-from dawnjax.config.experiment import (
-    Evaluation,
-    Experiment,
-    Muon,
-    Observation,
-    Target,
-    WarmupLinear,
-)
+from dawnjax.config.experiment import Evaluation, Experiment, Muon, Target, WarmupLinear
 from dawnjax.config.techniques import Technique
-from dawnjax.config.tiny import tiny, tiny_images
 from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.datasets.cifar10 import Cifar10
 from dawnjax.models.record_net import RecordNet
@@ -48,32 +40,6 @@ EXPERIMENT = Experiment(
     compute_dtype="bfloat16",
     targets=(Target(value=0.94),),
     evaluation=Evaluation(first_epoch=7.0, global_batch_size=2000),
-    observations=(
-        Observation(
-            hardware="2 cores of an AMD EPYC virtual machine, float32, a JPEG copy of the data",
-            trials=1,
-            reached=0,
-            mean_time_to_accuracy_seconds=None,
-            quality=0.9056,
-            date="2026-11-21",
-        ),
-        Observation(
-            hardware="one NVIDIA H200, record mode, a JPEG copy of the data",
-            trials=100,
-            reached=0,
-            mean_time_to_accuracy_seconds=None,
-            quality=0.9071,
-            date="2026-11-23",
-        ),
-        Observation(
-            hardware="one NVIDIA H200, a JPEG copy of the data",
-            trials=9,
-            reached=0,
-            mean_time_to_accuracy_seconds=None,
-            quality=0.9063,
-            date="2026-11-23",
-        ),
-    ),
 )
 
 TECHNIQUES = (
@@ -90,10 +56,4 @@ TECHNIQUES = (
             "--optimizer.weight_decay=5e-4",
         ),
     ),
-)
-
-TINY = tiny(
-    EXPERIMENT,
-    data=tiny_images(side=16),
-    model=RecordNet(group_widths=(24, 32, 32)),
 )

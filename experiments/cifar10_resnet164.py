@@ -16,7 +16,6 @@ https://github.com/stanford-futuredata/dawn-bench-entries.
 """
 
 from dawnjax.config.experiment import Evaluation, Experiment, PiecewiseLinear, Sgd, Target
-from dawnjax.config.tiny import tiny, tiny_images
 from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.datasets.cifar10 import Cifar10
 from dawnjax.models.preactivation_resnet import PreactivationResNet
@@ -41,10 +40,4 @@ EXPERIMENT = Experiment(
     compute_dtype="float32",
     targets=(Target(value=0.94),),
     evaluation=Evaluation(every_epochs=1.0, first_epoch=80.0, global_batch_size=2000),
-)
-
-TINY = tiny(
-    EXPERIMENT,
-    data=tiny_images(),
-    model=PreactivationResNet(stem_width=8, stage_sizes=(1, 1, 1), stage_widths=(16, 32, 32)),
 )

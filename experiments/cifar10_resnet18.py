@@ -14,9 +14,8 @@ Source: the network of He et al. 2015 with a 3x3 stem; the recipe is the usual o
 shortened as in Goyal et al. 2017 (arXiv 1706.02677): rate proportional to the batch, warm-up.
 """
 
-from dawnjax.config.experiment import Evaluation, Experiment, Observation, Sgd, Target, WarmupCosine
+from dawnjax.config.experiment import Evaluation, Experiment, Sgd, Target, WarmupCosine
 from dawnjax.config.techniques import Technique
-from dawnjax.config.tiny import tiny, tiny_images
 from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.datasets.cifar10 import Cifar10
 from dawnjax.models.resnet import ResNet
@@ -38,16 +37,6 @@ EXPERIMENT = Experiment(
     compute_dtype="bfloat16",
     targets=(Target(value=0.94),),
     evaluation=Evaluation(every_epochs=1.0, first_epoch=15.0, global_batch_size=2000),
-    observations=(
-        Observation(
-            hardware="one NVIDIA H200, a JPEG copy of the data",
-            trials=10,
-            reached=0,
-            mean_time_to_accuracy_seconds=None,
-            quality=0.9037,
-            date="2026-11-23",
-        ),
-    ),
 )
 
 TECHNIQUES = (
@@ -62,10 +51,4 @@ TECHNIQUES = (
     Technique("relu", ("--model.rectifies=false",)),
     # XLA's fusion of ops into one kernel; the same mathematics.
     Technique("fusion", ("--xla_options=xla_disable_hlo_passes=fusion",)),
-)
-
-TINY = tiny(
-    EXPERIMENT,
-    data=tiny_images(),
-    model=ResNet(stage_sizes=(1, 1, 1, 1), stage_widths=(8, 16, 16, 16)),
 )

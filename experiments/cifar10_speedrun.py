@@ -17,15 +17,7 @@ Source: `cifar10_speedrun.py` in https://github.com/hiverge/cifar10-speedrun, wh
 numbers.
 """
 
-from dawnjax.config.experiment import (
-    Evaluation,
-    Experiment,
-    Muon,
-    Observation,
-    Target,
-    WarmupLinear,
-)
-from dawnjax.config.tiny import tiny, tiny_images
+from dawnjax.config.experiment import Evaluation, Experiment, Muon, Target, WarmupLinear
 from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.datasets.cifar10 import Cifar10
 from dawnjax.models.record_net import RecordNet
@@ -63,20 +55,4 @@ EXPERIMENT = Experiment(
     compute_dtype="bfloat16",
     targets=(Target(value=0.94),),
     evaluation=Evaluation(first_epoch=7.0, global_batch_size=2000),
-    observations=(
-        Observation(
-            hardware="one NVIDIA H200, record mode, a JPEG copy of the data",
-            trials=25,
-            reached=0,
-            mean_time_to_accuracy_seconds=None,
-            quality=0.9076,
-            date="2026-11-26",
-        ),
-    ),
-)
-
-TINY = tiny(
-    EXPERIMENT,
-    data=tiny_images(side=16),
-    model=RecordNet(group_widths=(24, 32, 32), activation="silu"),
 )

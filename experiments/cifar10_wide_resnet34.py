@@ -17,7 +17,6 @@ degrees, and changes of brightness, contrast and saturation by up to a quarter.
 """
 
 from dawnjax.config.experiment import Evaluation, Experiment, PiecewiseLinear, Sgd, Target
-from dawnjax.config.tiny import tiny, tiny_images
 from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.datasets.cifar10 import Cifar10
 from dawnjax.models.wide_resnet import WideResNet
@@ -39,5 +38,3 @@ EXPERIMENT = Experiment(
     targets=(Target(value=0.94),),
     evaluation=Evaluation(every_epochs=1.0, first_epoch=25.0, global_batch_size=2000),
 )
-
-TINY = tiny(EXPERIMENT, data=tiny_images(), model=WideResNet(depth=10, widening=1))

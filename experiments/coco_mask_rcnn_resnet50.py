@@ -23,14 +23,9 @@ Source: mlcommons/training v0.5, `object_detection/pytorch`; rules of MLPerf Tra
 
 from dawnjax.config.experiment import Evaluation, Experiment, PiecewiseStep, Sgd, Target
 from dawnjax.config.techniques import Technique
-from dawnjax.config.tiny import tiny
 from dawnjax.input_pipeline.datasets.coco import Coco
-from dawnjax.input_pipeline.datasets.synthetic_objects import SyntheticObjects
 from dawnjax.models.mask_rcnn import MaskRCNN
-from dawnjax.models.resnet import ResNet
-from dawnjax.tasks.detection import Search
 from dawnjax.tasks.instance_segmentation import InstanceSegmentation
-from dawnjax.tasks.region_targets import Regions
 
 EPOCHS_OF_10_000 = 16 * 10_000 / 117_266
 """Epochs of 10,000 iterations of 16 images, in which the reference gives its schedule."""
@@ -69,25 +64,3 @@ TECHNIQUES = (
     Technique("frozen_stages", ("--model.frozen_stages=0",)),
     Technique("warm_up", ("--schedule.warmup_epochs=0",)),
 )
-
-TINY_MODEL = MaskRCNN(
-    backbone=ResNet(stage_sizes=(1, 1), stage_widths=(32, 64), block="bottleneck", stem="imagenet"),
-    width=16,
-    anchor_sides=(8, 16, 32),
-    canonical_side=32,
-    canonical_level=1,
-    box_cells=4,
-    mask_cells=4,
-    box_width=32,
-    mask_convolutions=1,
-)
-
-TINY_TASK = InstanceSegmentation(
-    search=Search(most=20, most_a_class=20),
-    regions=Regions(scored=64, scored_evaluated=64, proposals=40, anchors=64, sampled=32),
-)
-
-TINY_DATA = SyntheticObjects(num_train_examples=32, num_eval_examples=20, mask_side=14)
-
-TINY = tiny(EXPERIMENT, data=TINY_DATA, model=TINY_MODEL, task=TINY_TASK)
-"""Two steps on made-up rectangles, with two stages and a level more."""

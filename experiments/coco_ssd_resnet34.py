@@ -26,11 +26,7 @@ v0.6, rules and the log of a DGX-1.
 
 from dawnjax.config.experiment import Evaluation, Experiment, PiecewiseStep, Sgd, Target
 from dawnjax.config.techniques import Technique
-from dawnjax.config.tiny import tiny
 from dawnjax.input_pipeline.datasets.coco import Coco
-from dawnjax.input_pipeline.datasets.synthetic_objects import SyntheticObjects
-from dawnjax.models.default_boxes import DefaultBoxes
-from dawnjax.models.resnet import ResNet
 from dawnjax.models.ssd import SSD
 from dawnjax.tasks.object_detection import ObjectDetection
 
@@ -81,19 +77,3 @@ TECHNIQUES = (
     Technique("crops", ("--task.augmentation.crop=none",)),
     Technique("hard_negatives", ("--task.negatives=8732",)),
 )
-
-TINY_MODEL = SSD(
-    backbone=ResNet(stage_sizes=(1, 1), stage_widths=(8, 16), stem="imagenet"),
-    backbone_strides=(1, 2),
-    inner_widths=(8,),
-    widths=(16,),
-    strides=(2,),
-    boxes=DefaultBoxes(steps=(8, 16), scales=(8, 20, 40), num_ratios=(1, 2)),
-)
-
-TINY = tiny(
-    EXPERIMENT,
-    data=SyntheticObjects(num_train_examples=32, num_eval_examples=20),
-    model=TINY_MODEL,
-)
-"""Two steps on made-up rectangles, with two maps."""

@@ -15,10 +15,8 @@ v0.5 for the target.
 import dataclasses
 
 from dawnjax.config.experiment import PiecewiseStep, Sgd, Target
-from dawnjax.config.tiny import tiny
 from dawnjax.experiments import coco_ssd_resnet34
 from dawnjax.experiments.coco_ssd_resnet34 import EPOCHS_OF_10_000
-from dawnjax.input_pipeline.datasets.synthetic_objects import SyntheticObjects
 
 EXPERIMENT = dataclasses.replace(
     coco_ssd_resnet34.EXPERIMENT,
@@ -36,9 +34,3 @@ EXPERIMENT = dataclasses.replace(
 )
 
 TECHNIQUES = coco_ssd_resnet34.TECHNIQUES
-
-TINY = tiny(
-    EXPERIMENT,
-    data=SyntheticObjects(num_train_examples=32, num_eval_examples=20),
-    model=coco_ssd_resnet34.TINY_MODEL,
-)

@@ -19,16 +19,8 @@ Source: Danihelka et al. 2022, "Policy improvement by planning with Gumbel" (ICL
 sizes and rates are our own.
 """
 
-from dawnjax.config.experiment import (
-    Adam,
-    Constant,
-    Evaluation,
-    Experiment,
-    Observation,
-    Target,
-)
+from dawnjax.config.experiment import Adam, Constant, Evaluation, Experiment, Target
 from dawnjax.config.techniques import Technique
-from dawnjax.config.tiny import tiny
 from dawnjax.input_pipeline.datasets.pgx_games import PgxGame
 from dawnjax.models.policy_value import PolicyValue
 from dawnjax.tasks.game_search import GameSearch
@@ -54,17 +46,6 @@ EXPERIMENT = Experiment(
     targets=(Target(metric="score_low", value=0.5),),
     target_note="chosen on seed 101: below it until generation 18, above it from 20 on",
     evaluation=Evaluation(every_epochs=2.0, weights="ema", global_batch_size=256),
-    observations=(
-        Observation(
-            hardware="1 core of an AMD EPYC virtual machine, beside other jobs",
-            trials=10,
-            reached=10,
-            mean_time_to_accuracy_seconds=94.3,
-            quality=0.5197,
-            date="2026-11-26",
-            epochs_to_target=(16.0, 14.0, 24.0, 18.0, 20.0, 24.0, 22.0, 22.0, 22.0, 26.0),
-        ),
-    ),
 )
 
 TECHNIQUES = (
@@ -74,13 +55,3 @@ TECHNIQUES = (
     Technique("weight_decay", ("--optimizer.weight_decay=0",)),
     Technique("averaging", ("--ema_decay=0", "--evaluation.weights=raw")),
 )
-
-TINY = tiny(
-    EXPERIMENT,
-    data=PgxGame(game="tic_tac_toe", examples_per_generation=32, num_eval_games=20),
-    task=SelfPlay(
-        games=8, moves=6, search=GameSearch(method="gumbel", simulations=4, considered=4)
-    ),
-    model=PolicyValue(num_blocks=1, width=8, value_hidden_width=8, norm="none"),
-)
-"""Two steps on tic-tac-toe."""

@@ -15,9 +15,8 @@ Source: the network and its ingredients are those of He et al. 2015 and of the u
 searched here on seeds 100 to 115, 300 to 315 and 500 to 539.
 """
 
-from dawnjax.config.experiment import Evaluation, Experiment, Observation, Sgd, Target, WarmupCosine
+from dawnjax.config.experiment import Evaluation, Experiment, Sgd, Target, WarmupCosine
 from dawnjax.config.techniques import Technique
-from dawnjax.config.tiny import tiny, tiny_images
 from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.datasets.digits import Digits
 from dawnjax.models.resnet import ResNet
@@ -44,20 +43,6 @@ EXPERIMENT = Experiment(
     targets=(Target(value=0.9915),),
     target_note="890 of the 897 test images, chosen by looking at what models reach on them",
     evaluation=Evaluation(first_epoch=6.0, global_batch_size=150),
-    observations=(
-        Observation(
-            hardware="2 cores of an AMD EPYC VM",
-            trials=20,
-            reached=20,
-            mean_time_to_accuracy_seconds=0.78,
-            quality=0.9938,
-            date="2026-11-22",
-            epochs_to_target=(
-                *(8.04, 9.03, 7.04, 9.03, 8.04, 9.03, 10.03, 9.03, 7.04, 10.03),
-                *(9.03, 7.04, 8.04, 9.03, 9.03, 7.04, 11.02, 7.04, 10.03, 6.04),
-            ),
-        ),
-    ),
 )
 
 TECHNIQUES = (
@@ -68,9 +53,4 @@ TECHNIQUES = (
     Technique("weight_decay", ("--optimizer.weight_decay=0",)),
     Technique("warm_up", ("--schedule.warmup_epochs=0",)),
     Technique("group_statistics", ("--batch_norm_group_size=64",)),
-)
-
-TINY = tiny(
-    EXPERIMENT,
-    data=tiny_images(side=8, channels=1),
 )

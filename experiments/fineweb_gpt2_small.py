@@ -15,18 +15,8 @@ Source: KellerJordan/modded-nanogpt for the target, the tokens to evaluate and t
 and optimizer. Rates, windows and length are our own choice, and rows have 1,024 tokens.
 """
 
-import dataclasses
-
-from dawnjax.config.experiment import (
-    Evaluation,
-    Experiment,
-    MuonAdam,
-    PiecewiseLinear,
-    Target,
-)
+from dawnjax.config.experiment import Evaluation, Experiment, MuonAdam, PiecewiseLinear, Target
 from dawnjax.config.techniques import Technique
-from dawnjax.config.tiny import tiny
-from dawnjax.input_pipeline.datasets.synthetic_tokens import SyntheticTokens
 from dawnjax.input_pipeline.datasets.token_shards import TokenShards
 from dawnjax.models.language_model import LanguageModel
 from dawnjax.runs.stages import Stages
@@ -66,14 +56,4 @@ TECHNIQUES = (
     Technique("growing_window", ("--task.window=0", "--stages.boundary_epochs=")),
     Technique("polar_express", ("--optimizer.orthogonalization=newton_schulz",)),
     Technique("muon", ("--optimizer=adam", "--optimizer.base_learning_rate=3e-3")),
-)
-
-TINY = dataclasses.replace(
-    tiny(
-        EXPERIMENT,
-        task=LanguageModelling(window=8, stages=WindowStages(window=(0,))),
-        data=SyntheticTokens(),
-        model=LanguageModel(num_layers=2, width=16, num_heads=2, value_embeddings=1),
-    ),
-    stages=Stages(boundary_epochs=(0.5,)),
 )

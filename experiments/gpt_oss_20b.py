@@ -24,10 +24,7 @@ mlcommons/logging, `rcp_checker/training_6.1.0`.
 import dataclasses
 
 from dawnjax.config.experiment import Target
-from dawnjax.config.tiny import tiny
 from dawnjax.experiments import c4_llama31_8b
-from dawnjax.input_pipeline.datasets.synthetic_tokens import SyntheticTokens
-from dawnjax.models.experts import Experts
 from dawnjax.models.llama import SIZES
 from dawnjax.tasks.language_modelling import LanguageModelling
 
@@ -40,16 +37,4 @@ EXPERIMENT = dataclasses.replace(
     model=dataclasses.replace(SIZES["gpt_oss_20b_mlperf"], remat="full", loss_chunk=1024),
     targets=(Target(metric="loss", value=3.34, direction="at_most"),),
     mlperf_benchmark="gpt_oss_20b",
-)
-
-TINY = tiny(
-    EXPERIMENT,
-    task=LanguageModelling(masks_separators=True),
-    data=SyntheticTokens(),
-    model=dataclasses.replace(
-        c4_llama31_8b.TINY_MODEL,
-        experts=Experts(count=4, chosen=2),
-        windows=(9, 0),
-        normalizes_queries=True,
-    ),
 )

@@ -18,10 +18,7 @@ command in `models/experimental/amoeba_net/README.md` at 1acd2c4 in
 https://github.com/tensorflow/tpu, and the defaults of that program's flags, for the rest.
 """
 
-import dataclasses
-
 from dawnjax.config.experiment import Evaluation, Experiment, Exponential, RmsProp, Target
-from dawnjax.config.tiny import tiny, tiny_images
 from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.datasets.imagenet import ImageNet
 from dawnjax.models.amoebanet import AmoebaNetD
@@ -46,13 +43,4 @@ EXPERIMENT = Experiment(
     evaluation=Evaluation(
         every_epochs=1.0, first_epoch=25.0, weights="ema", global_batch_size=1000
     ),
-)
-
-TINY = tiny(
-    EXPERIMENT,
-    data=tiny_images(side=80),
-    task=dataclasses.replace(
-        EXPERIMENT.task, augmentation=ImageAugmentation(crop_pixels=72, flip="random")
-    ),
-    model=AmoebaNetD(num_cells=3, num_filters=16, stem_width=8, drop_path_keep=0.8),
 )

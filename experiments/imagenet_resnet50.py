@@ -15,14 +15,11 @@ Source: Goyal et al. 2017, "Accurate, Large Minibatch SGD" (arXiv 1706.02677), s
 and 5.1; cosine and smoothing as in He et al. 2018, "Bag of Tricks" (arXiv 1812.01187), section 5.
 """
 
-import dataclasses
-
 from dawnjax.config.experiment import Evaluation, Experiment, Sgd, Target, WarmupCosine
 from dawnjax.config.techniques import Technique
-from dawnjax.config.tiny import tiny, tiny_images
 from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.datasets.imagenet import ImageNet
-from dawnjax.models.resnet import ResNet, imagenet_resnet
+from dawnjax.models.resnet import imagenet_resnet
 from dawnjax.tasks.classification import Classification
 
 EXPERIMENT = Experiment(
@@ -49,20 +46,4 @@ TECHNIQUES = (
     Technique("relu", ("--model.rectifies=false",)),
     # XLA's fusion of ops into one kernel; the same mathematics.
     Technique("fusion", ("--xla_options=xla_disable_hlo_passes=fusion",)),
-)
-
-TINY = tiny(
-    EXPERIMENT,
-    data=tiny_images(side=40),
-    task=dataclasses.replace(
-        EXPERIMENT.task, augmentation=ImageAugmentation(crop_pixels=32, flip="random")
-    ),
-    model=ResNet(
-        stage_sizes=(1, 1),
-        stage_widths=(16, 32),
-        block="bottleneck",
-        stem="imagenet",
-        last_scale=0.0,
-        classifier_std=0.01,
-    ),
 )

@@ -20,7 +20,6 @@ target is MLPerf training's since v0.6 (74.9 % in v0.5). 72 epochs are a choice 
 import dataclasses
 
 from dawnjax.config.experiment import Evaluation, Lars, Polynomial, Target
-from dawnjax.config.tiny import tiny, tiny_images
 from dawnjax.experiments import imagenet_resnet50
 from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.datasets.imagenet import ImageNet
@@ -45,10 +44,3 @@ EXPERIMENT = dataclasses.replace(
 )
 
 TECHNIQUES = imagenet_resnet50.TECHNIQUES
-
-TINY = tiny(
-    EXPERIMENT,
-    data=tiny_images(side=40),
-    task=imagenet_resnet50.TINY.task,
-    model=dataclasses.replace(imagenet_resnet50.TINY.model, stem="imagenet_space_to_depth"),
-)

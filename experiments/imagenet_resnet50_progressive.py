@@ -27,11 +27,7 @@ https://github.com/stanford-futuredata/dawn-bench-entries; `imagenet_nv/main.py`
 https://github.com/fastai/imagenet-fast for the first entry.
 """
 
-import dataclasses
-
 from dawnjax.config.experiment import Evaluation, Experiment, PiecewiseLinear, Sgd, Stages, Target
-from dawnjax.config.tiny import tiny, tiny_images
-from dawnjax.experiments import imagenet_resnet50
 from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.datasets.imagenet import ImageNet
 from dawnjax.models.resnet import imagenet_resnet
@@ -63,20 +59,4 @@ EXPERIMENT = Experiment(
     ),
     targets=(Target(metric="top_5_accuracy", value=0.93),),
     evaluation=Evaluation(every_epochs=1.0, first_epoch=27.0, global_batch_size=1024),
-)
-
-TINY = dataclasses.replace(
-    tiny(
-        EXPERIMENT,
-        data=tiny_images(side=36),
-        task=dataclasses.replace(
-            EXPERIMENT.task,
-            augmentation=ImageAugmentation(crop_pixels=24, center_fraction=0.875, flip="random"),
-            stages=ImageStages(crop_pixels=(40,), crop_min_area=(0.5,)),
-        ),
-        model=imagenet_resnet50.TINY.model,
-    ),
-    # One step of 16 small images, then two of 8 large ones.
-    batch_norm_group_size=2,
-    stages=Stages(boundary_epochs=(0.5,), global_batch_size=(8,)),
 )

@@ -10,7 +10,6 @@ Source: the network's blocks are those of He et al. 2015; sizes and rates are ar
 """
 
 from dawnjax.config.experiment import Evaluation, Experiment, Sgd, Target, WarmupCosine
-from dawnjax.config.tiny import tiny, tiny_images
 from dawnjax.input_pipeline.datasets.synthetic import Synthetic
 from dawnjax.models.resnet import ResNet
 
@@ -26,9 +25,4 @@ EXPERIMENT = Experiment(
     targets=(Target(value=0.5),),
     target_note="an arbitrary level of a made-up task",
     evaluation=Evaluation(),
-)
-
-TINY = tiny(
-    EXPERIMENT,
-    data=tiny_images(side=16),
 )

@@ -27,9 +27,6 @@ import dataclasses
 import math
 
 from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupCosine
-from dawnjax.config.tiny import tiny
-from dawnjax.experiments import c4_llama31_8b
-from dawnjax.input_pipeline.datasets.synthetic_tokens import SyntheticTokens
 from dawnjax.input_pipeline.datasets.token_shards import TokenShards
 from dawnjax.models.llama import SIZES
 from dawnjax.models.lora import Lora
@@ -74,14 +71,5 @@ EXPERIMENT = Experiment(
         every_epochs=EVERY_ROWS / EPOCH_ROWS,
         first_epoch=(SKIPPED + 1) * EVERY_ROWS / EPOCH_ROWS,
         global_batch_size=8,
-    ),
-)
-
-TINY = tiny(
-    EXPERIMENT,
-    task=LanguageModelling(averages="rows"),
-    data=SyntheticTokens(),
-    model=dataclasses.replace(
-        c4_llama31_8b.TINY_MODEL, lora=dataclasses.replace(LORA, rank=2), param_dtype="bfloat16"
     ),
 )

@@ -17,7 +17,6 @@ Source: mlcommons/training, tag v0.5, `reinforcement/tensorflow/minigo`.
 """
 
 from dawnjax.config.experiment import Evaluation, Experiment, PiecewiseStep, Sgd, Target
-from dawnjax.config.tiny import tiny
 from dawnjax.input_pipeline.datasets.go_games import GoGames
 from dawnjax.models.policy_value import PolicyValue
 from dawnjax.tasks.game_search import GameSearch
@@ -55,18 +54,3 @@ EXPERIMENT = Experiment(
     targets=(Target(metric="professional_moves", value=0.40),),
     evaluation=Evaluation(every_epochs=1.0, global_batch_size=362),
 )
-
-TINY = tiny(
-    EXPERIMENT,
-    data=GoGames(game="go_5x5", examples_per_generation=32, made_up_moves=5),
-    task=ProfessionalMoves(
-        games=8,
-        moves=4,
-        window_generations=2,
-        search=GameSearch(method="minigo", simulations=4, symmetries=True),
-        gating_games=2,
-        predict_simulations=4,
-    ),
-    model=PolicyValue(num_blocks=1, width=8, value_hidden_width=8, initializer="glorot_uniform"),
-)
-"""Two steps on a board of 5 x 5."""

@@ -22,11 +22,9 @@ Source: mlcommons/training at v0.6, `reinforcement/tensorflow/minigo`, the flags
 import dataclasses
 
 from dawnjax.config.experiment import Evaluation, Experiment, PiecewiseStep, Sgd, Target
-from dawnjax.config.tiny import tiny
 from dawnjax.experiments.minigo_9x9 import SEARCH
 from dawnjax.input_pipeline.datasets.pgx_opponent import PgxOpponent
 from dawnjax.models.policy_value import PolicyValue
-from dawnjax.tasks.game_search import GameSearch
 from dawnjax.tasks.self_play import SelfPlay
 
 STEPS_PER_GENERATION = 300
@@ -68,21 +66,3 @@ EXPERIMENT = Experiment(
     targets=(Target(metric="score", value=0.5),),
     evaluation=Evaluation(every_epochs=1.0, global_batch_size=100),
 )
-
-TINY = tiny(
-    EXPERIMENT,
-    data=PgxOpponent(
-        game="tic_tac_toe", examples_per_generation=32, num_eval_games=4, made_up=True
-    ),
-    task=SelfPlay(
-        games=8,
-        moves=4,
-        window_generations=2,
-        search=GameSearch(simulations=4),
-        gating_games=2,
-        gating_score=0.49,
-        opponent="network",
-    ),
-    model=PolicyValue(num_blocks=1, width=8, value_hidden_width=8),
-)
-"""Two steps on tic-tac-toe, against an untrained network; `minigo_9x9` tries the rules of Go."""

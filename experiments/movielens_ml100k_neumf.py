@@ -20,17 +20,8 @@ Source: He et al. 2017 (arXiv 1708.05031), sections 3.3 and 4.1, and the default
 (hexiangnan/neural_collaborative_filtering, `NeuMF.py`), which counts a batch in pairs.
 """
 
-from dawnjax.config.experiment import (
-    Adam,
-    Constant,
-    Evaluation,
-    Experiment,
-    Observation,
-    Target,
-)
-from dawnjax.config.tiny import tiny
+from dawnjax.config.experiment import Adam, Constant, Evaluation, Experiment, Target
 from dawnjax.input_pipeline.datasets.movielens import MovieLens
-from dawnjax.input_pipeline.datasets.synthetic_ratings import SyntheticRatings
 from dawnjax.models.neumf import NeuMF
 from dawnjax.tasks.recommendation import Recommendation
 
@@ -46,36 +37,4 @@ EXPERIMENT = Experiment(
     targets=(Target(metric="hit_rate_at_10", value=0.645),),
     target_note="what ten seeds of a PyTorch script all reached, on the same held-out items",
     evaluation=Evaluation(global_batch_size=943),
-    observations=(
-        Observation(
-            hardware="2 cores of an AMD EPYC virtual machine, three trials beside other work",
-            trials=16,
-            reached=16,
-            mean_time_to_accuracy_seconds=4.7,
-            quality=0.6489,
-            date="2026-11-25",
-            epochs_to_target=(
-                *(11, 14, 19, 11, 14, 13, 11, 13),
-                *(13, 13, 10, 12, 13, 18, 15, 16),
-            ),
-        ),
-        Observation(
-            hardware="2 cores of an AMD EPYC virtual machine (Zen 5), shared with other jobs",
-            trials=16,
-            reached=16,
-            mean_time_to_accuracy_seconds=1.8,
-            quality=0.6486,
-            date="2026-11-24",
-            epochs_to_target=(
-                *(11, 14, 13, 15, 12, 14, 11, 13),
-                *(11, 13, 10, 14, 13, 11, 15, 16),
-            ),
-        ),
-    ),
-)
-
-TINY = tiny(
-    EXPERIMENT,
-    data=SyntheticRatings(num_users=16, num_items=40, ratings_per_user=3),
-    model=NeuMF(gmf_width=4, layer_widths=(16, 8, 4)),
 )

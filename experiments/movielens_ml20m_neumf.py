@@ -16,9 +16,7 @@ target.
 """
 
 from dawnjax.config.experiment import Adam, Constant, Evaluation, Experiment, Target
-from dawnjax.config.tiny import tiny
 from dawnjax.input_pipeline.datasets.movielens import MovieLens
-from dawnjax.input_pipeline.datasets.synthetic_ratings import SyntheticRatings
 from dawnjax.models.neumf import NeuMF
 from dawnjax.tasks.recommendation import Recommendation
 
@@ -33,10 +31,4 @@ EXPERIMENT = Experiment(
     global_batch_size=408,
     targets=(Target(metric="hit_rate_at_10", value=0.635),),
     evaluation=Evaluation(global_batch_size=1000),
-)
-
-TINY = tiny(
-    EXPERIMENT,
-    data=SyntheticRatings(num_users=16, num_items=40, ratings_per_user=3),
-    model=NeuMF(gmf_width=4, layer_widths=(16, 16, 8, 4)),
 )

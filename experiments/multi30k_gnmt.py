@@ -20,17 +20,8 @@ Source: the network of MLPerf's GNMT made smaller; bounds, rate and length were 
 validation set (docs/translation.md).
 """
 
-from dawnjax.config.experiment import (
-    Adam,
-    Evaluation,
-    Experiment,
-    Observation,
-    Target,
-    WarmupLinear,
-)
-from dawnjax.config.tiny import tiny
+from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupLinear
 from dawnjax.input_pipeline.datasets.parallel_text import ParallelText
-from dawnjax.input_pipeline.datasets.synthetic_text import SyntheticText
 from dawnjax.models.gnmt import GNMT
 from dawnjax.tasks.translation import Translation
 
@@ -47,21 +38,4 @@ EXPERIMENT = Experiment(
     targets=(Target(metric="bleu", value=25.0),),
     target_note="a little below what two PyTorch trials of 2 epochs had on this test set",
     evaluation=Evaluation(weights="ema", first_epoch=1.5, every_epochs=0.25, global_batch_size=250),
-    observations=(
-        Observation(
-            hardware="2 cores of an AMD EPYC virtual machine",
-            trials=5,
-            reached=5,
-            mean_time_to_accuracy_seconds=315.3,
-            quality=25.97,
-            date="2026-11-26",
-            epochs_to_target=(1.75, 1.5, 1.5, 1.75, 1.75),
-        ),
-    ),
-)
-
-TINY = tiny(
-    EXPERIMENT,
-    data=SyntheticText(num_train_examples=32, num_eval_examples=20),
-    model=GNMT(num_layers=2, width=16),
 )

@@ -15,17 +15,8 @@ and 502 s; compilation took 13 s before that. `docs/translation.md` has the curv
 Source: the model of Vaswani et al. 2017 made smaller; rates and length were chosen here.
 """
 
-from dawnjax.config.experiment import (
-    Adam,
-    Evaluation,
-    Experiment,
-    Observation,
-    Target,
-    WarmupLinear,
-)
-from dawnjax.config.tiny import tiny
+from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupLinear
 from dawnjax.input_pipeline.datasets.parallel_text import ParallelText
-from dawnjax.input_pipeline.datasets.synthetic_text import SyntheticText
 from dawnjax.models.transformer import Transformer
 from dawnjax.tasks.translation import Translation
 
@@ -43,30 +34,4 @@ EXPERIMENT = Experiment(
     targets=(Target(metric="bleu", value=35.0),),
     target_note="about what a PyTorch Transformer of 7.6 million parameters has after 6 epochs",
     evaluation=Evaluation(weights="ema", first_epoch=2.0, global_batch_size=250),
-    observations=(
-        Observation(
-            hardware="2 cores of an AMD EPYC virtual machine",
-            trials=1,
-            reached=1,
-            mean_time_to_accuracy_seconds=502.1,
-            quality=35.46,
-            date="2026-11-21",
-            epochs_to_target=(5.0,),
-        ),
-        Observation(
-            hardware="2 cores of an AMD EPYC virtual machine, shared with other jobs",
-            trials=1,
-            reached=1,
-            mean_time_to_accuracy_seconds=1146.8,
-            quality=35.61,
-            date="2026-11-21",
-            epochs_to_target=(5.0,),
-        ),
-    ),
-)
-
-TINY = tiny(
-    EXPERIMENT,
-    data=SyntheticText(num_train_examples=32, num_eval_examples=20),
-    model=Transformer(num_layers=1, width=16, hidden_width=16, num_heads=2),
 )

@@ -21,19 +21,8 @@ Source: He et al. 2017, "Mask R-CNN" (arXiv 1703.06870), for the method. Network
 are our own.
 """
 
-import dataclasses
-
-from dawnjax.config.experiment import (
-    Adam,
-    Evaluation,
-    Experiment,
-    Observation,
-    Target,
-    WarmupCosine,
-)
+from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupCosine
 from dawnjax.config.techniques import Technique
-from dawnjax.config.tiny import tiny
-from dawnjax.experiments.coco_mask_rcnn_resnet50 import TINY_DATA, TINY_TASK
 from dawnjax.input_pipeline.datasets.coco import Coco
 from dawnjax.models.mask_rcnn import MaskRCNN
 from dawnjax.models.resnet import ResNet
@@ -77,17 +66,6 @@ EXPERIMENT = Experiment(
     global_batch_size=5,
     targets=(Target(metric="mask_ap", value=0.47),),
     evaluation=Evaluation(every_epochs=2.0, first_epoch=4.0, global_batch_size=12),
-    observations=(
-        Observation(
-            hardware="2 cores of an AMD EPYC virtual machine",
-            trials=5,
-            reached=5,
-            mean_time_to_accuracy_seconds=181.4,
-            quality=0.4810,
-            date="2026-11-26",
-            epochs_to_target=(6.0, 8.0, 8.0, 12.0, 8.0),
-        ),
-    ),
 )
 
 TECHNIQUES = (
@@ -95,18 +73,3 @@ TECHNIQUES = (
     Technique("half_of_regions_with_objects", ("--task.regions.sampled_of_objects=0.25",)),
     Technique("small_anchors", ("--model.anchor_sides=16,32,64",)),
 )
-
-TINY = tiny(
-    EXPERIMENT,
-    data=TINY_DATA,
-    model=dataclasses.replace(
-        MODEL,
-        backbone=dataclasses.replace(MODEL.backbone, stage_sizes=(1, 1), stage_widths=(16, 32)),
-        width=16,
-        anchor_sides=(8, 16),
-        box_width=32,
-        mask_convolutions=1,
-    ),
-    task=TINY_TASK,
-)
-"""Two steps on made-up rectangles."""

@@ -17,9 +17,7 @@ of 5 are those of AllenNLP's configuration of the same network (allenai/allennlp
 """
 
 from dawnjax.config.experiment import Adam, Constant, Evaluation, Experiment, Target
-from dawnjax.config.tiny import tiny
 from dawnjax.input_pipeline.datasets.squad import Squad
-from dawnjax.input_pipeline.datasets.synthetic_questions import SyntheticQuestions
 from dawnjax.models.bidaf import BiDAF
 from dawnjax.tasks.span_answering import SpanAnswering
 
@@ -38,10 +36,3 @@ EXPERIMENT = Experiment(
     targets=(Target(metric="f1_score", value=0.75),),
     evaluation=Evaluation(weights="ema", global_batch_size=120),
 )
-
-TINY = tiny(
-    EXPERIMENT,
-    data=SyntheticQuestions(num_train_examples=32, num_eval_examples=20, vector_width=6),
-    model=BiDAF(word_width=6, character_width=4, filters=6, hidden_width=6),
-)
-"""Two steps on made-up questions."""

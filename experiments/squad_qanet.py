@@ -19,9 +19,7 @@ its L2 decay of 3e-7 is left out; gradients are clipped to a norm of 5, which it
 """
 
 from dawnjax.config.experiment import Adam, Constant, Evaluation, Experiment, Target
-from dawnjax.config.tiny import tiny
 from dawnjax.input_pipeline.datasets.squad import Squad
-from dawnjax.input_pipeline.datasets.synthetic_questions import SyntheticQuestions
 from dawnjax.models.qanet import QANet
 from dawnjax.tasks.span_answering import SpanAnswering
 
@@ -45,12 +43,3 @@ EXPERIMENT = Experiment(
     targets=(Target(metric="f1_score", value=0.75),),
     evaluation=Evaluation(weights="ema", global_batch_size=64),
 )
-
-TINY = tiny(
-    EXPERIMENT,
-    data=SyntheticQuestions(num_train_examples=32, num_eval_examples=20, vector_width=6),
-    model=QANet(
-        word_width=6, character_width=4, filters=6, width=8, num_heads=2, num_model_blocks=1
-    ),
-)
-"""Two steps on made-up questions."""

@@ -21,17 +21,8 @@ Source: Seo et al. 2017 (arXiv 1611.01603) for the network; Chen et al. 2017 (ar
 section 3.2, for the matches of tokens. Sizes, batch and rates are our own.
 """
 
-from dawnjax.config.experiment import (
-    Adam,
-    Evaluation,
-    Experiment,
-    Observation,
-    Target,
-    WarmupLinear,
-)
-from dawnjax.config.tiny import tiny
+from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupLinear
 from dawnjax.input_pipeline.datasets.squad import Squad
-from dawnjax.input_pipeline.datasets.synthetic_questions import SyntheticQuestions
 from dawnjax.models.bidaf import BiDAF
 from dawnjax.tasks.span_answering import SpanAnswering
 
@@ -60,40 +51,4 @@ EXPERIMENT = Experiment(
     targets=(Target(metric="f1_score", value=0.59),),
     target_note="below what two seeds of a PyTorch script had; one run of DawnJAX was known before",
     evaluation=Evaluation(every_epochs=0.25, first_epoch=0.75, global_batch_size=200),
-    observations=(
-        Observation(
-            hardware="2 cores of an Intel Xeon virtual machine",
-            trials=1,
-            reached=1,
-            mean_time_to_accuracy_seconds=100.5,
-            quality=0.5972,
-            date="2026-11-24",
-            epochs_to_target=(1.0,),
-        ),
-        Observation(
-            hardware="2 cores of an Intel Xeon virtual machine, beside other jobs",
-            trials=3,
-            reached=3,
-            mean_time_to_accuracy_seconds=119.9,
-            quality=0.6006,
-            date="2026-11-25",
-            epochs_to_target=(1.0, 1.0, 1.0),
-        ),
-        Observation(
-            hardware="2 cores of an AMD EPYC virtual machine",
-            trials=5,
-            reached=4,
-            mean_time_to_accuracy_seconds=185.7,
-            quality=0.5984,
-            date="2026-11-26",
-            epochs_to_target=(1.0007, 0.7505, 1.0007, 0.7505),
-        ),
-    ),
 )
-
-TINY = tiny(
-    EXPERIMENT,
-    data=SyntheticQuestions(num_train_examples=32, num_eval_examples=20),
-    model=BiDAF(word_width=6, character_width=4, filters=6, hidden_width=6, num_modelling_layers=1),
-)
-"""Two steps on made-up questions."""

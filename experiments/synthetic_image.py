@@ -8,7 +8,6 @@ on them, so the time says nothing about any benchmark.
 """
 
 from dawnjax.config.experiment import Evaluation, Experiment, Sgd, Target, WarmupCosine
-from dawnjax.config.tiny import tiny, tiny_images
 from dawnjax.input_pipeline.datasets.synthetic import Synthetic
 from dawnjax.models.resnet import ResNet
 
@@ -24,9 +23,4 @@ EXPERIMENT = Experiment(
     targets=(Target(value=0.9),),
     target_note="an arbitrary level of a made-up task",
     evaluation=Evaluation(),
-)
-
-TINY = tiny(
-    EXPERIMENT,
-    data=tiny_images(side=8, channels=1),
 )

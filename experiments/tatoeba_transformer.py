@@ -22,9 +22,7 @@ The peak rate is Multi30K's over the root of the two widths' ratio (Vaswani et a
 """
 
 from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupLinear
-from dawnjax.config.tiny import tiny
 from dawnjax.input_pipeline.datasets.parallel_text import ParallelText
-from dawnjax.input_pipeline.datasets.synthetic_text import SyntheticText
 from dawnjax.models.transformer import Transformer
 from dawnjax.tasks.translation import Translation
 
@@ -42,10 +40,4 @@ EXPERIMENT = Experiment(
     targets=(Target(metric="bleu", value=30.0),),
     target_note="chosen before any run",
     evaluation=Evaluation(weights="ema", first_epoch=4.0, every_epochs=2.0, global_batch_size=256),
-)
-
-TINY = tiny(
-    EXPERIMENT,
-    data=SyntheticText(num_train_examples=32, num_eval_examples=20),
-    model=Transformer(num_layers=1, width=16, hidden_width=16, num_heads=2),
 )

@@ -21,17 +21,8 @@ Expected: on 2 cores of an AMD EPYC virtual machine 5 of 5 seeds reached it at t
 `docs/language_model.md` has the spread.
 """
 
-from dawnjax.config.experiment import (
-    Evaluation,
-    Experiment,
-    MuonAdam,
-    Observation,
-    Target,
-    WarmupLinear,
-)
-from dawnjax.config.tiny import tiny
+from dawnjax.config.experiment import Evaluation, Experiment, MuonAdam, Target, WarmupLinear
 from dawnjax.experiments import fineweb_gpt2_small
-from dawnjax.input_pipeline.datasets.synthetic_tokens import SyntheticTokens
 from dawnjax.input_pipeline.datasets.token_shards import TokenShards
 from dawnjax.models.language_model import LanguageModel
 from dawnjax.tasks.language_modelling import LanguageModelling
@@ -49,36 +40,10 @@ EXPERIMENT = Experiment(
     target_note="what three seeds of a PyTorch script of the same network all reached",
     # 8 rows stay in the cache of a small processor: 2.6 s an evaluation in place of 3.6 s.
     evaluation=Evaluation(every_steps=50, global_batch_size=8),
-    observations=(
-        Observation(
-            hardware="2 cores of an AMD EPYC virtual machine",
-            trials=5,
-            reached=5,
-            mean_time_to_accuracy_seconds=111.8,
-            quality=2.3789,
-            date="2026-11-26",
-            epochs_to_target=(0.0587, 0.0587, 0.0587, 0.0587, 0.0587),
-        ),
-        Observation(
-            hardware="1 x NVIDIA H200",
-            trials=1,
-            reached=1,
-            mean_time_to_accuracy_seconds=0.799,
-            quality=2.3848,
-            date="2026-11-26",
-            epochs_to_target=(0.0587,),
-        ),
-    ),
 )
 
 TECHNIQUES = tuple(
     technique
     for technique in fineweb_gpt2_small.TECHNIQUES
     if technique.name not in ("value_embeddings", "growing_window")
-)
-
-TINY = tiny(
-    EXPERIMENT,
-    data=SyntheticTokens(),
-    model=LanguageModel(num_layers=2, width=16, num_heads=2),
 )

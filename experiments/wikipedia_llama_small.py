@@ -17,16 +17,7 @@ alone on the machine. Beside much other work 2 of 2 seeds reached it, after 546 
 Source: the decoder of `c4_llama31_8b`, at the size of `wikipedia_bytes_small`.
 """
 
-from dawnjax.config.experiment import (
-    Adam,
-    Evaluation,
-    Experiment,
-    Observation,
-    Target,
-    WarmupCosine,
-)
-from dawnjax.config.tiny import tiny
-from dawnjax.input_pipeline.datasets.synthetic_tokens import SyntheticTokens
+from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupCosine
 from dawnjax.input_pipeline.datasets.token_shards import TokenShards
 from dawnjax.models.llama import Llama
 from dawnjax.models.rotary import Rotary
@@ -53,29 +44,4 @@ EXPERIMENT = Experiment(
     targets=(Target(metric="bits_per_byte", value=3.1, direction="at_most"),),
     target_note="what two seeds of a PyTorch script of the same network both reached",
     evaluation=Evaluation(every_steps=50, global_batch_size=32),
-    observations=(
-        Observation(
-            hardware="2 cores of an AMD EPYC virtual machine, beside much other work",
-            trials=2,
-            reached=2,
-            mean_time_to_accuracy_seconds=760.3,
-            quality=3.0861,
-            date="2026-11-25",
-        ),
-        Observation(
-            hardware="2 cores of an AMD EPYC virtual machine",
-            trials=1,
-            reached=1,
-            mean_time_to_accuracy_seconds=82.8,
-            quality=3.0876,
-            date="2026-11-26",
-            epochs_to_target=(0.044,),
-        ),
-    ),
-)
-
-TINY = tiny(
-    EXPERIMENT,
-    data=SyntheticTokens(),
-    model=Llama(num_layers=2, width=16, num_heads=2, num_kv_heads=1, head_width=8, mlp_width=32),
 )

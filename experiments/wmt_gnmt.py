@@ -21,9 +21,7 @@ the one that the logs of MLPerf Training v0.5 state; later rounds have 24.0.
 """
 
 from dawnjax.config.experiment import Adam, Evaluation, Experiment, PiecewiseStep, Target
-from dawnjax.config.tiny import tiny
 from dawnjax.input_pipeline.datasets.parallel_text import ParallelText
-from dawnjax.input_pipeline.datasets.synthetic_text import SyntheticText
 from dawnjax.models.gnmt import GNMT
 from dawnjax.tasks.bleu import Scoring
 from dawnjax.tasks.translation import Decoding, Translation
@@ -50,10 +48,4 @@ EXPERIMENT = Experiment(
     targets=(Target(metric="bleu", value=21.8),),
     target_note="of uncased BLEU with the tokenizer intl, as in MLPerf v0.5",
     evaluation=Evaluation(global_batch_size=256),
-)
-
-TINY = tiny(
-    EXPERIMENT,
-    data=SyntheticText(num_train_examples=32, num_eval_examples=20),
-    model=GNMT(num_layers=2, width=16),
 )

@@ -18,16 +18,8 @@ Source: Vaswani et al. 2017 (arXiv 1706.03762), sections 5 and 6.1 (the peak rat
 reference's own tokenizer, here the stricter cased sacreBLEU 13a. Times to the two do not compare.
 """
 
-from dawnjax.config.experiment import (
-    Adam,
-    Evaluation,
-    Experiment,
-    InverseSquareRoot,
-    Target,
-)
-from dawnjax.config.tiny import tiny
+from dawnjax.config.experiment import Adam, Evaluation, Experiment, InverseSquareRoot, Target
 from dawnjax.input_pipeline.datasets.parallel_text import ParallelText
-from dawnjax.input_pipeline.datasets.synthetic_text import SyntheticText
 from dawnjax.models.transformer import Transformer
 from dawnjax.tasks.translation import Decoding, Translation
 
@@ -47,10 +39,4 @@ EXPERIMENT = Experiment(
     evaluation=Evaluation(
         global_batch_size=256,
     ),
-)
-
-TINY = tiny(
-    EXPERIMENT,
-    data=SyntheticText(num_train_examples=32, num_eval_examples=20),
-    model=Transformer(num_layers=1, width=16, hidden_width=16, num_heads=2),
 )

@@ -19,7 +19,6 @@ BLEU (see `wmt_transformer_base`).
 import dataclasses
 
 from dawnjax.config.experiment import Adam
-from dawnjax.config.tiny import tiny
 from dawnjax.experiments import wmt_transformer_base
 from dawnjax.models.transformer import Transformer
 
@@ -30,5 +29,3 @@ EXPERIMENT = dataclasses.replace(
     optimizer=Adam(base_learning_rate=4.94e-4),
     target_note="MLPerf's value for WMT, which there is of BLEU without regard to case",
 )
-
-TINY = tiny(EXPERIMENT, data=wmt_transformer_base.TINY.data, model=wmt_transformer_base.TINY.model)

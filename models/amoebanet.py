@@ -115,6 +115,12 @@ class AmoebaNetD:
     batch_norm_momentum: FractionBelowOne = 0.9
     batch_norm_epsilon: Positive[float] = 1e-5
 
+    def tiny(self) -> "AmoebaNetD":
+        """Network of the same kind for `--tiny`."""
+        return dataclasses.replace(
+            self, num_cells=3, num_filters=16, stem_width=8, drop_path_keep=0.8
+        )
+
     def build(
         self, *, image_shape: ImageShape, num_classes: int, execution: Execution, rngs: nnx.Rngs
     ) -> nnx.Module:

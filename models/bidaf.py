@@ -72,6 +72,17 @@ class BiDAF:
         """Values of a token before the LSTMs."""
         return self.word_width + self.filters + self.has_match
 
+    def tiny(self) -> "BiDAF":
+        """Network of the same kind for `--tiny`."""
+        return dataclasses.replace(
+            self,
+            word_width=6,
+            character_width=4,
+            filters=6,
+            hidden_width=6,
+            num_modelling_layers=1,
+        )
+
     def build(self, *, vocabulary_size: int, execution: Execution, rngs: nnx.Rngs) -> "BiDAFModule":
         check_fields(self, "model.")
         return BiDAFModule(self, vocabulary_size, execution, rngs)

@@ -61,6 +61,10 @@ class GNMT:
     initial_bound: Positive[float] = 0.1
     embedding_bound: Positive[float] = 0.1
 
+    def tiny(self) -> "GNMT":
+        """Network of the same kind for `--tiny`."""
+        return dataclasses.replace(self, num_layers=2, width=16)
+
     def build(self, *, vocabulary_size: int, execution: Execution, rngs: nnx.Rngs) -> "GNMTModule":
         check_fields(self, "model.")
         return GNMTModule(self, vocabulary_size, execution, rngs)

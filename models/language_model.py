@@ -101,6 +101,16 @@ class LanguageModel:
             "mlp_projection/kernel": ("mlp", "embed"),
         }
 
+    def tiny(self) -> "LanguageModel":
+        """Network of the same kind for `--tiny`."""
+        return dataclasses.replace(
+            self,
+            num_layers=2,
+            width=16,
+            num_heads=2,
+            value_embeddings=min(1, self.value_embeddings),
+        )
+
     def build(
         self,
         *,

@@ -185,6 +185,23 @@ class Llama:
             return 0
         return 2 * sequence_length * self.products_per_token(vocabulary_size)
 
+    def tiny(self) -> "Llama":
+        """Network of the same kind for `--tiny`."""
+        experts, lora = self.experts, self.lora
+        return dataclasses.replace(
+            self,
+            num_layers=2,
+            width=16,
+            num_heads=2,
+            num_kv_heads=1,
+            head_width=8,
+            mlp_width=32,
+            loss_chunk=min(8, self.loss_chunk),
+            windows=(8, 0) if self.windows else (),
+            experts=dataclasses.replace(experts, count=min(4, experts.count), chosen=2),
+            lora=dataclasses.replace(lora, rank=min(2, lora.rank)),
+        )
+
     def build(
         self,
         *,

@@ -134,6 +134,21 @@ class MaskRCNN:
             maps[:count], corners, levels, strides=strides, cells=cells, form=self.roi_form
         )
 
+    def tiny(self) -> "MaskRCNN":
+        """Network of the same kind for `--tiny`."""
+        return dataclasses.replace(
+            self,
+            backbone=dataclasses.replace(self.backbone, stage_sizes=(1, 1), stage_widths=(32, 64)),
+            width=16,
+            anchor_sides=(8, 16, 32),
+            canonical_side=32,
+            canonical_level=1,
+            box_cells=4,
+            mask_cells=4,
+            box_width=32,
+            mask_convolutions=1,
+        )
+
     def build(
         self, *, image_shape: ImageShape, num_classes: int, execution: Execution, rngs: nnx.Rngs
     ) -> nnx.Module:

@@ -49,6 +49,10 @@ class NeuMF:
         require(len(widths) != 1, name, widths, "name the input's width and a layer's or more")
         require(not widths or widths[0] % 2 == 0, name, widths, "begin with an even number")
 
+    def tiny(self) -> "NeuMF":
+        """Network of the same kind for `--tiny`."""
+        return dataclasses.replace(self, gmf_width=4, layer_widths=(16, 8, 4))
+
     def build(
         self, *, num_users: int, num_items: int, execution: Execution, rngs: nnx.Rngs
     ) -> "NeuMFModule":

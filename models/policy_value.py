@@ -55,6 +55,10 @@ class PolicyValue:
     def has_batch_norm_groups(self) -> bool:
         return self.norm == "batch"
 
+    def tiny(self) -> "PolicyValue":
+        """Network of the same kind for `--tiny`."""
+        return dataclasses.replace(self, num_blocks=1, width=8, value_hidden_width=8)
+
     def build(
         self,
         *,

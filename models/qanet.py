@@ -92,6 +92,18 @@ class QANet:
     def check_together(self, prefix: str) -> None:
         self.attention.check_together(prefix)
 
+    def tiny(self) -> "QANet":
+        """Network of the same kind for `--tiny`."""
+        return dataclasses.replace(
+            self,
+            word_width=6,
+            character_width=4,
+            filters=6,
+            width=8,
+            num_heads=2,
+            num_model_blocks=1,
+        )
+
     def build(self, *, vocabulary_size: int, execution: Execution, rngs: nnx.Rngs) -> "QANetModule":
         check_fields(self, "model.")
         return QANetModule(self, vocabulary_size, execution, rngs)

@@ -56,6 +56,10 @@ class RecordNet:
     whitens: bool = True
     whitening_epsilon: Positive[float] = 5e-4
 
+    def tiny(self) -> "RecordNet":
+        """Network of the same kind for `--tiny`."""
+        return dataclasses.replace(self, group_widths=(24, 32, 32))
+
     def build(
         self, *, image_shape: ImageShape, num_classes: int, execution: Execution, rngs: nnx.Rngs
     ) -> nnx.Module:

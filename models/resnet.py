@@ -85,6 +85,10 @@ class ResNet:
     def check_together(self, prefix: str) -> None:
         require_as_many(self, "stage_widths", "stage_sizes", prefix, ": one for each stage")
 
+    def tiny(self) -> "ResNet":
+        """Network of the same kind for `--tiny`."""
+        return dataclasses.replace(self, stage_sizes=(1, 1), stage_widths=(16, 32))
+
     def build(
         self, *, image_shape: ImageShape, num_classes: int, execution: Execution, rngs: nnx.Rngs
     ) -> nnx.Module:

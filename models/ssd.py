@@ -87,6 +87,18 @@ class SSD:
             raise ValueError(f"images of {height}x{width} are too small for {len(sizes)} maps")
         return self.boxes.centred(sizes, image_shape[:2])
 
+    def tiny(self) -> "SSD":
+        """Network of the same kind for `--tiny`."""
+        return dataclasses.replace(
+            self,
+            backbone=dataclasses.replace(self.backbone, stage_sizes=(1, 1), stage_widths=(8, 16)),
+            backbone_strides=(1, 2),
+            inner_widths=(8,),
+            widths=(16,),
+            strides=(2,),
+            boxes=DefaultBoxes(steps=(8, 16), scales=(8, 20, 40), num_ratios=(1, 2)),
+        )
+
     def build(
         self, *, image_shape: ImageShape, num_classes: int, execution: Execution, rngs: nnx.Rngs
     ) -> nnx.Module:
@@ -206,6 +218,10 @@ class SmallSSD:
             size = (math.ceil(size[0] / 2), math.ceil(size[1] / 2))
             sizes.append(size)
         return self.boxes.centred(tuple(sizes[-len(self.boxes.steps) :]), image_shape[:2])
+
+    def tiny(self) -> "SmallSSD":
+        """Network of the same kind for `--tiny`."""
+        return dataclasses.replace(self, widths=(8,) * len(self.widths), convolutions=1)
 
     def build(
         self, *, image_shape: ImageShape, num_classes: int, execution: Execution, rngs: nnx.Rngs

@@ -83,6 +83,10 @@ class Transformer:
             "kernel_2": ("mlp", "embed"),
         }
 
+    def tiny(self) -> "Transformer":
+        """Network of the same kind for `--tiny`."""
+        return dataclasses.replace(self, num_layers=1, width=16, hidden_width=16, num_heads=2)
+
     def build(
         self, *, vocabulary_size: int, execution: Execution, rngs: nnx.Rngs
     ) -> "TransformerModule":

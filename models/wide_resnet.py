@@ -43,6 +43,10 @@ class WideResNet:
     batch_norm_momentum: FractionBelowOne = 0.9
     batch_norm_epsilon: Positive[float] = 1e-5
 
+    def tiny(self) -> "WideResNet":
+        """Network of the same kind for `--tiny`."""
+        return dataclasses.replace(self, depth=10, widening=1)
+
     def build(
         self, *, image_shape: ImageShape, num_classes: int, execution: Execution, rngs: nnx.Rngs
     ) -> nnx.Module:

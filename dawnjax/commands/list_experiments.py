@@ -9,8 +9,9 @@ from rich.console import Console
 from dawnjax import records
 from dawnjax.config import command_line
 from dawnjax.config.config_json import to_json
-from dawnjax.config.experiment import Experiment, Observation
+from dawnjax.config.experiment import Experiment
 from dawnjax.config.experiment_modules import experiment_names, load_experiment
+from dawnjax.config.observations import Observation, observations_of
 from dawnjax.errors import ExitStatus
 from dawnjax.page.boxes import boxed
 from dawnjax.page.table import Table, of_words
@@ -30,7 +31,8 @@ def main(argv: list[str]) -> int:
     experiments = [load_experiment(name) for name in names or experiment_names()]
     if flag_values["json"].value:
         for experiment in experiments:
-            print(records.json_text(to_json(experiment)))
+            seen = [records.plain(one) for one in observations_of(experiment)]
+            print(records.json_text({**to_json(experiment), "observations": seen}))
         return ExitStatus.DONE
     if sys.stdout.isatty():
         Console(highlight=False).print(boxed(_table(experiments), lines=True))
@@ -55,7 +57,7 @@ def _facts(experiment: Experiment) -> list[tuple[str, str]]:
         f"{target.metric} {'>=' if target.direction == 'at_least' else '<='} {target.value:g}"
         for target in experiment.targets
     )
-    seen = [("seen", _observation(seen, experiment)) for seen in experiment.observations]
+    seen = [("seen", _observation(seen, experiment)) for seen in observations_of(experiment)]
     return [
         ("task", experiment.task.TAG),
         ("target", targets + (f" ({experiment.target_note})" if experiment.target_note else "")),

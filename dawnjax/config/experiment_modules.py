@@ -16,6 +16,7 @@ from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment import Experiment
 from dawnjax.config.flag_tree import LEAF_TYPES
 from dawnjax.config.techniques import Technique
+from dawnjax.config.tiny import tiny_of
 from dawnjax.errors import ConfigError
 from dawnjax.runs.directory import check_name, flatten
 
@@ -28,22 +29,22 @@ def experiment_names() -> list[str]:
 def load_experiment(name: str, *, is_tiny: bool = False) -> Experiment:
     """Load an experiment by its name, or from a Python file that defines `EXPERIMENT`.
 
-    `is_tiny` takes `TINY`. ConfigError if there is none, with the nearest name.
+    `is_tiny` takes its tiny variant: the module's `TINY`, or else the one that its model's `tiny()`
+    gives. ConfigError if there is none, with the nearest name.
     """
     module = _module_of(name)
-    constant = "TINY" if is_tiny else "EXPERIMENT"
-    experiment = getattr(module, constant, None)
+    experiment = getattr(module, "EXPERIMENT", None)
     if not isinstance(experiment, Experiment):
-        if is_tiny:
-            raise ConfigError(f"{name} has no tiny variant: its module defines no {constant}")
-        raise ConfigError(f"{name} does not define {constant} = Experiment(...)")
+        raise ConfigError(f"{name} does not define EXPERIMENT = Experiment(...)")
+    if is_tiny:
+        tiny = getattr(module, "TINY", None)
+        experiment = tiny if isinstance(tiny, Experiment) else tiny_of(experiment)
     if not is_file(name):
         return experiment
     own_files.check_classes(experiment)
     _refuse_other_values(name, experiment)
     check_name(f"{name}: name", str(experiment.name))
-    # `dataclasses.replace` on a built-in experiment copies its observations too; drop them if the
-    # recipe changed.
+    # `dataclasses.replace` on a built-in experiment copies what it says of its target.
     return with_own_claims(experiment, [load_experiment(other) for other in experiment_names()])
 
 
@@ -94,18 +95,11 @@ def is_file(name: str) -> bool:
 
 
 def with_own_claims(experiment: Experiment, others: Sequence[Experiment]) -> Experiment:
-    """Drop from a changed experiment the claims about its source.
-
-    Observations hold for one recipe; the reason for a target holds for the target and its data.
-    """
+    """Drop the note on a target that was copied from another experiment, of another target or data."""
 
     def targets(one: Experiment) -> Any:
         return one.targets, one.data.TAG, getattr(one.data, "kept_classes", ())
 
-    recipe = experiment.recipe_fields()
-    sources = [other for other in others if other.observations == experiment.observations]
-    if sources and all(other.recipe_fields() != recipe for other in sources):
-        experiment = dataclasses.replace(experiment, observations=())
     sources = [other for other in others if other.target_note == experiment.target_note]
     if sources and all(targets(other) != targets(experiment) for other in sources):
         experiment = dataclasses.replace(experiment, target_note="")

@@ -14,6 +14,7 @@ from dawnjax.config.config_json import from_json, to_json
 from dawnjax.config.experiment import Experiment, Muon, Sgd, WarmupLinear
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.config.experiment_modules import experiment_names, load_experiment
+from dawnjax.config.observations import all_observations, observations_of
 from dawnjax.errors import ConfigError
 from dawnjax.models.resnet import ResNet
 
@@ -53,7 +54,7 @@ def test_a_leaf_of_each_type_is_set():
     base = load_experiment("digits")
     assert experiment.schedule == base.schedule
     # Nobody measured this recipe, or chose this target by what models reach.
-    assert base.observations and experiment.observations == ()
+    assert observations_of(base) and observations_of(experiment) == ()
     assert base.target_note and experiment.target_note == ""
     assert request("--seed=7").experiment == base
     assert request("--num_epochs=3").experiment.target_note == base.target_note
@@ -181,28 +182,27 @@ def derived(file, **changes):
     text = ", ".join(f"{name}={value}" for name, value in changes.items())
     file.write_text(
         "import dataclasses\n"
-        "from dawnjax.config.experiment import Adam, Observation, Target\n"
+        "from dawnjax.config.experiment import Adam, Target\n"
         "from dawnjax.experiments import digits\n"
-        "from dawnjax.config.tiny import tiny, tiny_images\n"
         f"EXPERIMENT = dataclasses.replace(digits.EXPERIMENT, {text})\n"
-        "TINY = tiny(EXPERIMENT, data=tiny_images(side=8, channels=1))\n"
     )
     return str(file)
 
 
 def test_a_recipe_made_from_another_keeps_nothing_that_was_measured_of_it(tmp_path):
     base, file = load_experiment("digits"), tmp_path / "mine.py"
-    assert load_experiment(derived(file, name="'mine'")).observations == base.observations
-    longer = load_experiment(derived(file, name="'mine'", num_epochs="3.0"))
-    assert longer.observations == () and longer.target_note == base.target_note
+    same = load_experiment(derived(file, name="'mine'"))
+    assert observations_of(same) == observations_of(base) == all_observations()["digits"]
+    longer = load_experiment(derived(file, name="'digits'", num_epochs="3.0"))
+    assert observations_of(longer) == () and longer.target_note == base.target_note
     easier = load_experiment(derived(file, name="'mine'", targets="(Target(value=0.5),)"))
-    assert easier.observations == () and easier.target_note == ""
-    observations = "(Observation(hardware='a', trials=1, reached=0, quality=0.1, date='',"
-    observations += " mean_time_to_accuracy_seconds=None),)"
-    seen = load_experiment(
-        derived(file, num_epochs="3.0", observations=observations, target_note="'mine'")
-    )
-    assert [row.hardware for row in seen.observations] == ["a"] and seen.target_note == "mine"
+    assert observations_of(easier) == () and easier.target_note == ""
+    own = load_experiment(derived(file, num_epochs="3.0", target_note="'mine'"))
+    assert own.target_note == "mine"
+
+
+def test_observations_are_of_experiments_that_are_there():
+    assert set(all_observations()) <= set(experiment_names())
 
 
 def test_a_file_with_the_name_of_a_built_in_experiment_is_told_apart(tmp_path):
@@ -295,9 +295,7 @@ def test_every_experiment_survives_json_and_names_its_module(name):
 def test_identity_is_the_mathematics():
     base = load_experiment("digits")
     spec = base.data.spec()
-    same = dataclasses.replace(
-        base, name="other", observations=(), num_epochs=float(base.num_epochs)
-    )
+    same = dataclasses.replace(base, name="other", num_epochs=float(base.num_epochs))
     assert same.identity(spec) == base.identity(spec)
     smoothed = dataclasses.replace(base, task=dataclasses.replace(base.task, label_smoothing=0.2))
     assert smoothed.identity(spec) != base.identity(spec)
@@ -356,7 +354,6 @@ def test_output_that_cannot_be_written_is_one_line():
     [
         ("num_epochs=lambda: 1", "num_epochs"),
         ("target_note=lambda: 1", "target_note"),
-        ("observations=(lambda: 1,)", "observations"),
         ("model=Net()", "model.sizes"),
         ("task=Unknown()", "name 'Nothing' is not defined"),
     ],

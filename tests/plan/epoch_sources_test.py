@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dawnjax.config.experiment_modules import experiment_names, load_experiment
+from dawnjax.config.observations import observations_of
 from dawnjax.plan.epochs import epochs, sources
 from dawnjax.plan.epochs.caveats import caveats
 from dawnjax.plan.epochs.sources import OFFICIAL, TRIALS
@@ -42,7 +43,7 @@ def test_their_interval_holds_for_trials_on_another_machine():
 @pytest.mark.parametrize("name", experiment_names())
 def test_stated_epochs_are_those_of_trials_that_reached(name):
     experiment = load_experiment(name)
-    for seen in experiment.observations:
+    for seen in observations_of(experiment):
         assert len(seen.epochs_to_target) in (0, seen.reached)
         if experiment.num_epochs:  # the last step may end a part of an epoch later
             assert all(count < experiment.num_epochs + 0.01 for count in seen.epochs_to_target)
@@ -75,10 +76,9 @@ def test_another_batch_widens_and_a_far_one_is_withheld():
 def test_trials_that_all_reached_at_one_evaluation_leave_room_for_the_next():
     cells = load_experiment("cells_ssd_small")
     seen = dataclasses.replace(
-        cells.observations[0], trials=2, reached=2, epochs_to_target=(4.0, 4.0)
+        observations_of(cells)[0], trials=2, reached=2, epochs_to_target=(4.0, 4.0)
     )
-    cells = dataclasses.replace(cells, observations=(seen,))
-    found = known(cells, batch=cells.global_batch_size, train_examples=292).interval()
+    found = sources.of_trials(cells, cells, (seen,), 8, 292).interval()
     assert found.value == 4 and found.high >= 5  # it evaluates after each epoch
     words = load_experiment("wikipedia_bytes_small")  # 400 steps, evaluated every 50
     found = known(words, batch=8, train_examples=54_494).interval()

@@ -9,14 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.config.run_options import MeshShape
 from dawnjax.evaluation import EvaluationFeed
-from dawnjax.experiments.coco_mask_rcnn_resnet50 import TINY_MODEL, TINY_TASK
 from dawnjax.input_pipeline.datasets.synthetic_objects import SyntheticObjects
 from dawnjax.input_pipeline.reading.batches import APART
 from dawnjax.machine.mesh import batch_sharding, make_mesh, place
 from dawnjax.models.execution import Execution
 from dawnjax.tasks.task import Moment, Setting, make_model
+
+TINY = load_experiment("coco_mask_rcnn_resnet50", is_tiny=True)
 
 
 def test_an_evaluation_has_batches_of_one_kind():
@@ -40,8 +42,8 @@ def test_a_turned_image_has_the_loss_and_the_detections_of_the_upright_one():
     turned = dataclasses.replace(upright, image_shape=(32, 48, 3), turns_tall=True)
     assert turned.upright.image_shape == upright.image_shape
     execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
-    setting = Setting(model=TINY_MODEL, data=data, spec=upright, execution=execution)
-    model = make_model(TINY_TASK, setting)
+    setting = Setting(model=TINY.model, data=data, spec=upright, execution=execution)
+    model = make_model(TINY.task, setting)
     params, stats = model.init(jax.random.key(0))
     moment = Moment(jax.random.key(2), jnp.int32(0), jnp.float32(0))
 
@@ -53,8 +55,8 @@ def test_a_turned_image_has_the_loss_and_the_detections_of_the_upright_one():
         @jax.jit
         def run(params, batch):
             module = model.bind(params, stats, jax.random.key(1))
-            losses, _ = TINY_TASK.loss(module, batch, moment, of_spec)
-            return losses, TINY_TASK.answer(module, batch, of_spec)
+            losses, _ = TINY.task.loss(module, batch, moment, of_spec)
+            return losses, TINY.task.answer(module, batch, of_spec)
 
         return run(params, {name: place(array, rows) for name, array in batch.items()})
 
@@ -68,7 +70,7 @@ def test_a_turned_image_has_the_loss_and_the_detections_of_the_upright_one():
     truth = data.evaluated_objects().of_images(np.array([0]))
     first = {name: np.asarray(array[:1]) for name, array in answer.items()}
     pictures = [
-        TINY_TASK.shown(truth, first, {name: array[:1] for name, array in arrays.items()})
+        TINY.task.shown(truth, first, {name: array[:1] for name, array in arrays.items()})
         for arrays in ({**batch, APART: np.zeros(4, bool)}, side)
     ]
     np.testing.assert_array_equal(pictures[0], pictures[1])

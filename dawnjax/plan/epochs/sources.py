@@ -1,8 +1,8 @@
 """Epochs to the target of a planned run, from the best source that knows them.
 
-The sources, in this order: the user (`--epochs`, or the runs of `--epochs_from`), the trials that
-an experiment's own file states, official results of the same benchmark. Without any a plan has the
-range from the first evaluation to the end of the budget, and no estimate.
+The sources, in this order: the user (`--epochs`, or the runs of `--epochs_from`), observed trials
+of the experiment, official results of the same benchmark. Without any a plan has the range from the
+first evaluation to the end of the budget, and no estimate.
 """
 
 import dataclasses
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from dawnjax import records
 from dawnjax.config.experiment import Evaluation, Experiment
 from dawnjax.config.experiment_modules import changed_fields
+from dawnjax.config.observations import Observation, observations_of
 from dawnjax.errors import ConfigError
 from dawnjax.plan.epochs import epochs
 from dawnjax.plan.epochs.epochs import Epochs
@@ -62,8 +63,8 @@ def known(
       train_examples: Examples of an epoch.
     """
     trials = None
-    if base and base.observations:
-        trials = of_trials(experiment, base, batch, train_examples)
+    if base and (seen := observations_of(base)):
+        trials = of_trials(experiment, base, seen, batch, train_examples)
     if trials and trials.mean is not None:
         return trials
     official = of_official_results(experiment, batch, train_examples)
@@ -88,9 +89,14 @@ def _of_other_recipe(
     return dataclasses.replace(found, spread=math.hypot(found.spread, epochs.RECIPES), basis=basis)
 
 
-def of_trials(experiment: Experiment, base: Experiment, batch: int, train_examples: int) -> Epochs:
-    """Estimate from the trials that an experiment's file states."""
-    seen = base.observations
+def of_trials(
+    experiment: Experiment,
+    base: Experiment,
+    seen: Sequence[Observation],
+    batch: int,
+    train_examples: int,
+) -> Epochs:
+    """Estimate from observed trials of `base`."""
     counts = [count for one in seen for count in one.epochs_to_target]
     trials, reached = sum(one.trials for one in seen), sum(one.reached for one in seen)
     changed = [name for name in changed_fields(base, experiment) if name not in SAME_EPOCHS]
