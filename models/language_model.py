@@ -137,7 +137,7 @@ class LanguageModelModule(nnx.Module):
         execution: Execution,
         rngs: nnx.Rngs,
     ):
-        self.config, self.separator, self.execution = config, separator, execution
+        self.config, self.separator, self.arithmetic = config, separator, arithmetic_of(execution)
         self.embedding = _table(vocabulary_size, config.width, rngs)
         if config.positions == "learned":
             self.position_embedding = _table(sequence_length, config.width, rngs)
@@ -155,6 +155,7 @@ class LanguageModelModule(nnx.Module):
             self.classifier = Linear(
                 config.width,
                 vocabulary_size,
+                result=jnp.dtype("float32"),
                 use_bias=False,
                 kernel_initializer=_initializer(zero=config.zero_projections),
                 execution=execution,
@@ -170,6 +171,7 @@ class LanguageModelModule(nnx.Module):
         hidden = self.embedding[...][tokens]
         if config.positions == "learned":
             hidden = hidden + self.position_embedding[...][:length]
+        hidden = hidden.astype(self.arithmetic.activations)
         # A separator begins its document.
         documents = jnp.cumsum(tokens == self.separator, axis=1) if config.masks_documents else None
         skips = []
@@ -177,7 +179,7 @@ class LanguageModelModule(nnx.Module):
         for layer, block in enumerate(self.blocks):
             if config.unet_skips and layer >= config.num_layers - half:
                 weight = self.skip_weights[...][layer - (config.num_layers - half)]
-                hidden = hidden + weight * skips.pop()
+                hidden = (hidden + weight * skips.pop()).astype(hidden.dtype)
             place = self._value_table(layer)
             values = None if place is None else self.value_tables[place][...][tokens]
             hidden = block(hidden, values, documents, window)
@@ -185,9 +187,8 @@ class LanguageModelModule(nnx.Module):
                 skips.append(hidden)
         hidden = self.norm(hidden)
         if config.ties_embedding:
-            arithmetic = arithmetic_of(self.execution)
             float32 = jnp.dtype("float32")
-            logits: jax.Array = linear(hidden, self.embedding[...], arithmetic, "oi", float32)
+            logits: jax.Array = linear(hidden, self.embedding[...], self.arithmetic, "oi", float32)
         else:
             logits = self.classifier(hidden)
         cap = config.logit_soft_cap
@@ -268,18 +269,25 @@ class Block(nnx.Module):
         dtype = self.execution.compute_dtype
         query, key, value = (x.astype(dtype) for x in (query, key, value.reshape(heads)))
         mixed = causal_attention(query, key, value, documents, window, self.execution)
-        return self.attention_projection(mixed.reshape(hidden.shape))
+        return self.attention_projection(mixed.astype(hidden.dtype).reshape(hidden.shape))
 
 
 class Linear(convolution.Linear):
-    """A linear layer whose gradients too are products of factors in the compute dtype."""
+    """A linear layer whose gradients too are products of factors in the compute dtype.
+
+    The result is of `result`'s dtype, by default that of activations.
+    """
+
+    def __init__(self, in_features: int, out_features: int, *, result: Any = None, **options: Any):
+        super().__init__(in_features, out_features, **options)
+        self.result = result
 
     def __call__(self, inputs: jax.Array) -> jax.Array:
         arithmetic = arithmetic_of(self.execution)
         # Float32 gradients, as of the image networks' layers, would take twice the time on a GPU,
         # and that of the logits twice the bytes.
-        result: jax.Array = linear(inputs, self.kernel[...], arithmetic, "io", jnp.dtype("float32"))
-        return result if self.bias is None else result + self.bias[...]
+        product: jax.Array = linear(inputs, self.kernel[...], arithmetic, "io", self.result)
+        return product if self.bias is None else product + self.bias[...].astype(product.dtype)
 
 
 class Norm(nnx.Module):
@@ -293,13 +301,16 @@ class Norm(nnx.Module):
 
     def __call__(self, hidden: jax.Array) -> jax.Array:
         if not self.has_biases:
-            return rms_normalized(hidden)
-        hidden = hidden - hidden.mean(axis=-1, keepdims=True)
-        return rms_normalized(hidden) * self.scale[...] + self.bias[...]
+            return rms_normalized(hidden).astype(hidden.dtype)
+        wide = hidden.astype(jnp.float32)
+        wide = rms_normalized(wide - wide.mean(axis=-1, keepdims=True))
+        return (wide * self.scale[...] + self.bias[...]).astype(hidden.dtype)
 
 
-def rms_normalized(hidden: jax.Array) -> jax.Array:
-    return hidden * jax.lax.rsqrt(jnp.square(hidden).mean(axis=-1, keepdims=True) + _EPSILON)
+def rms_normalized(values: jax.Array) -> jax.Array:
+    """Values over their root mean square along the last axis, in float32."""
+    wide = values.astype(jnp.float32)
+    return wide * jax.lax.rsqrt(jnp.square(wide).mean(axis=-1, keepdims=True) + _EPSILON)
 
 
 def _table(rows: int, width: int, rngs: nnx.Rngs) -> nnx.Param:

@@ -95,7 +95,7 @@ def is_file(name: str) -> bool:
 
 
 def with_own_claims(experiment: Experiment, others: Sequence[Experiment]) -> Experiment:
-    """Drop the note on a target that was copied from another experiment, of another target or data."""
+    """Drop the note on a target from a copy of an experiment that has another target or data."""
 
     def targets(one: Experiment) -> Any:
         return one.targets, one.data.TAG, getattr(one.data, "kept_classes", ())
