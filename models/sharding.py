@@ -51,16 +51,26 @@ SMALLEST_SPLIT_SIZE = 2**14
 
 
 def spec_of(axes: Axes, shape: Sequence[int], mesh: Mesh | AbstractMesh) -> PartitionSpec:
-    """Partition of an array by `RULES`; an axis of the mesh splits one axis of the array."""
-    taken: set[str] = set()
+    """Partition of an array by `RULES`; an axis of the mesh splits one axis of the array.
+
+    Raises:
+      ValueError: Two of the named axes lie along one axis of the mesh, on any mesh.
+    """
+    taken: dict[str, str] = {}
     parts: list[Any] = []
     for name, size in zip(axes, shape, strict=True):
+        for axis in RULES[name] if name else ():
+            if axis in taken:
+                raise ValueError(
+                    f"an array of axes {axes}: {taken[axis]!r} and {name!r} both lie along "
+                    f"mesh.{axis}; name one of them None"
+                )
+            taken[axis] = str(name)
         names = tuple(axis for axis in RULES[name] if mesh.shape[axis] > 1) if name else ()
         if name == "embed" and math.prod(shape) < SMALLEST_SPLIT_SIZE:
             names = ()
         divides = size % math.prod(mesh.shape[axis] for axis in names) == 0
-        names = () if taken & set(names) or not divides else names
-        taken |= set(names)
+        names = names if divides else ()
         parts.append(names if len(names) > 1 else names[0] if names else None)
     return PartitionSpec(*parts)
 

@@ -74,6 +74,12 @@ def test_an_array_lies_as_the_table_says():
     assert spec_of(("batch", "text", None), (8, 6, 3), mesh) == P("fsdp", "model", None)
 
 
+def test_two_axes_of_an_array_along_one_axis_of_the_mesh_are_refused_by_name():
+    # On one device too: a model is written for every mesh.
+    with pytest.raises(ValueError, match="'heads' and 'mlp' both lie along mesh.model; name one"):
+        spec_of(("layers", "heads", "mlp"), (2, 64, 64), mesh_of(data=1))
+
+
 def test_an_optimizers_moments_lie_with_their_parameter():
     named = SMALL.logical_axes()
     assert axes_of("opt_state/1/0/mu/blocks/query", 3, named) == ("layers", "embed", "heads")

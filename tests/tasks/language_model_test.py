@@ -246,6 +246,26 @@ def test_attention_in_blocks_is_that_of_one_product(window, has_documents, monke
 
 
 @pytest.mark.compiles
+@pytest.mark.parametrize("has_biases", [False, True])
+def test_activations_are_in_the_dtype_of_an_accelerators_products(has_biases):
+    """The MLP's middle has 64 channels, attention two heads of 8, and logits stay float32."""
+    config = dataclasses.replace(SMALL, has_biases=has_biases, value_embeddings=1)
+    execution = dataclasses.replace(EXECUTION, platform="gpu", compute_dtype="bfloat16")
+    module = config.build(
+        vocabulary_size=257,
+        sequence_length=8,
+        separator=SEPARATOR,
+        execution=execution,
+        rngs=nnx.Rngs(0),
+    )
+    hidden = jnp.ones((2, 8, 16), jnp.bfloat16)
+    assert module.blocks[1](hidden, None, None, 0).dtype == jnp.bfloat16
+    program = str(jax.make_jaxpr(module)(jnp.zeros((2, 8), jnp.int32)))
+    assert "bf16[2,8,64]" in program and "f32[2,8,64]" not in program
+    assert "f32[2,8,257]" in program
+
+
+@pytest.mark.compiles
 def test_a_stage_changes_the_window():
     task = LanguageModelling(window=2, stages=WindowStages(window=(5, 0)))
     assert [task.in_stage(index).stage_values() for index in range(3)] == [
