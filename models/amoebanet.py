@@ -301,8 +301,9 @@ class Operation(nnx.Module):
         if self.name == "avg_pool_3x3":
             images = average_pool(images, 3, stride=self.stride)
         elif is_pool:
-            window = 2 if self.name == "max_pool_2x2" else 3
-            images = max_pool(images, window, stride=self.stride, execution=self.execution)
+            window = (2, 2) if self.name == "max_pool_2x2" else (3, 3)
+            strides = (self.stride, self.stride)
+            images = max_pool(images, window, strides=strides, execution=self.execution)
         for index in range(1, self.num_convs + 1):
             conv, norm = self.convs[f"conv_{index}"], self.norms[f"norm_{index}"]
             images = norm(conv(images if is_pool else jax.nn.relu(images)), train=train)

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 from flax import nnx
 
 from dawnjax.models.activations import Activation, activate
-from dawnjax.models.execution import Execution
 from dawnjax.models.group_norm import GroupNorm
 from dawnjax.models.layers import Layers
 
@@ -20,11 +19,10 @@ class FrozenBatchNorm(nnx.Module):
     a classifier's parameters takes them from it.
     """
 
-    def __init__(self, num_channels: int, epsilon: float, execution: Execution):
+    def __init__(self, num_channels: int, epsilon: float):
         self.scale, self.var = (nnx.BatchStat(jnp.ones(num_channels)) for _ in range(2))
         self.bias, self.mean = (nnx.BatchStat(jnp.zeros(num_channels)) for _ in range(2))
         self.epsilon = epsilon
-        self.execution = execution
 
     def __call__(
         self, inputs: jax.Array, *, train: bool, activation: Activation | None = None
@@ -32,21 +30,17 @@ class FrozenBatchNorm(nnx.Module):
         factor = self.scale[...] * jax.lax.rsqrt(self.var[...] + self.epsilon)
         offset = self.bias[...] - self.mean[...] * factor
         outputs = (inputs.astype(jnp.float32) * factor + offset).astype(inputs.dtype)
-        return outputs if activation is None else activate(outputs, activation, self.execution)
+        return outputs if activation is None else activate(outputs, activation)
 
 
 class ActivatedGroupNorm(GroupNorm):
     """GroupNorm with the call of a BatchNorm."""
 
-    def __init__(self, num_channels: int, num_groups: int, execution: Execution):
-        super().__init__(num_channels, num_groups)
-        self.execution = execution
-
     def __call__(
         self, images: jax.Array, *, train: bool = False, activation: Activation | None = None
     ) -> jax.Array:
         outputs = super().__call__(images)
-        return outputs if activation is None else activate(outputs, activation, self.execution)
+        return outputs if activation is None else activate(outputs, activation)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +49,7 @@ class LayersWithFrozenBatchNorm(Layers):
 
     def norm(self, width: int, scale: float | None = 1.0) -> Any:
         del scale  # 0 would stay, and with it a block without effect
-        return FrozenBatchNorm(width, self.config.batch_norm_epsilon, self.execution)
+        return FrozenBatchNorm(width, self.config.batch_norm_epsilon)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,4 +59,4 @@ class LayersWithGroupNorm(Layers):
     groups: int = 32
 
     def norm(self, width: int, scale: float | None = 1.0) -> Any:
-        return ActivatedGroupNorm(width, self.groups, self.execution)
+        return ActivatedGroupNorm(width, self.groups)

@@ -247,7 +247,7 @@ class Stack(nnx.Module):
             return Block(config, num_convolutions, taps, arithmetic, rngs)
 
         self.blocks = blocks(rngs)
-        self.last_norm = LayerNorm(config.width, arithmetic)
+        self.last_norm = LayerNorm(config.width)
 
     def __call__(self, hidden: jax.Array, real: jax.Array, training: Training) -> jax.Array:
         """Map [batch, length, width] to the same; `real` is bool [batch, length]."""
@@ -283,7 +283,7 @@ class Block(nnx.Module):
         )
         self.attention = Attention(config.attention, arithmetic, rngs)
         self.feed_forward = FeedForward(config.attention, arithmetic, rngs)
-        self.norms = nnx.List([LayerNorm(width, arithmetic) for _ in range(num_convolutions + 2)])
+        self.norms = nnx.List([LayerNorm(width) for _ in range(num_convolutions + 2)])
 
     def __call__(
         self,

@@ -19,10 +19,10 @@ from jax import lax
 
 from dawnjax.limits import Counts, FractionBelowOne, Positive, check_fields
 from dawnjax.models.activations import Activation, activate
-from dawnjax.models.convolution import Conv, convolve, convolve_few, uniform_fan_in
+from dawnjax.models.convolution import Conv, convolve, uniform_fan_in
 from dawnjax.models.execution import Execution, TrainingMoment
 from dawnjax.models.layers import ImageShape, Layers
-from dawnjax.models.pooling import max_pool_side_by_side
+from dawnjax.models.pooling import max_pool
 
 WHITENING_SIZE = 2
 """Height and width of the patches that are whitened, in pixels."""
@@ -146,7 +146,8 @@ class RecordNetModule(nnx.Module):
         hidden = first(convolved, train=train)
         for group in others:
             hidden = group(group.conv_1(hidden), train=train)
-        features = max_pool_side_by_side(hidden, self.final_window).reshape(len(images), -1)
+        features = max_pool(hidden, self.final_window, padding="VALID", execution=self.execution)
+        features = features.reshape(len(images), -1)
         return self.classifier(features) * self.logit_scale
 
 
@@ -216,7 +217,8 @@ def _whitened(
     execution: Execution, bias: jax.Array, images: jax.Array, filters: jax.Array
 ) -> jax.Array:
     with jax.named_scope("whitening"):
-        return activate(convolve_few(images, filters, bias, execution), "gelu", execution)
+        hidden = convolve(images, filters, padding="VALID", execution=execution)
+        return activate(hidden + bias.astype(hidden.dtype), "gelu")
 
 
 class Group(nnx.Module):
@@ -230,12 +232,14 @@ class Group(nnx.Module):
             return layers.conv(channels, out_channels, 3, kernel_initializer=_partial_identity)
 
         self.activation: Activation = config.activation
+        self.execution = layers.execution
         self.conv_1, self.norm_1 = conv(in_channels), layers.norm(out_channels, scale=None)
         self.conv_2, self.norm_2 = conv(out_channels), layers.norm(out_channels, scale=None)
 
     def __call__(self, convolved: jax.Array, *, train: bool) -> jax.Array:
         """Map [batch, height, width, out] to [batch, height // 2, width // 2, out]."""
-        hidden = self.norm_1(convolved, train=train, activation=self.activation, halves=True)
+        hidden = max_pool(convolved, (2, 2), padding="VALID", execution=self.execution)
+        hidden = self.norm_1(hidden, train=train, activation=self.activation)
         return self.norm_2(self.conv_2(hidden), train=train, activation=self.activation)
 
 

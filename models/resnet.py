@@ -21,10 +21,11 @@ from dawnjax.limits import (
     check_fields,
     require_as_many,
 )
-from dawnjax.models.activations import Activation, activate, relu_of_sum
+from dawnjax.models.activations import Activation, activate
 from dawnjax.models.batch_norm import BatchNorm
 from dawnjax.models.convolution import Conv, StemConv, uniform_fan_in
 from dawnjax.models.execution import Execution
+from dawnjax.models.kernels.relu_of_sum import relu_of_sum
 from dawnjax.models.layers import ImageShape, Layers
 from dawnjax.models.pooling import max_pool
 
@@ -180,7 +181,9 @@ class Trunk(nnx.Module):
         hidden = self.stem_norm(self.stem(images), train=train, activation=self.activation)
         if self.has_pooled_stem:
             pads = ((1, 1), (1, 1))
-            hidden = max_pool(hidden, 3, stride=2, padding=pads, execution=self.execution)
+            hidden = max_pool(
+                hidden, (3, 3), strides=(2, 2), padding=pads, execution=self.execution
+            )
         results = []
         for place, name in enumerate(self.order, start=1):
             hidden = self.blocks[name](hidden, train=train)
@@ -265,20 +268,17 @@ class BottleneckBlock(nnx.Module):
 class Unnormalized(nnx.Module):
     """The activation alone, in the place of a BatchNorm."""
 
-    def __init__(self, execution: Execution):
-        self.execution = execution
-
     def __call__(
         self, inputs: jax.Array, *, train: bool, activation: Activation | None = None
     ) -> jax.Array:
-        return inputs if activation is None else activate(inputs, activation, self.execution)
+        return inputs if activation is None else activate(inputs, activation)
 
 
 Norm = BatchNorm | Unnormalized
 
 
 def _norm(width: int, config: ResNet, layers: Layers, scale: float = 1.0) -> Norm:
-    return layers.norm(width, scale) if config.normalizes else Unnormalized(layers.execution)
+    return layers.norm(width, scale) if config.normalizes else Unnormalized()
 
 
 def _projection(

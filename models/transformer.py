@@ -19,12 +19,12 @@ import numpy as np
 from flax import nnx
 
 from dawnjax.limits import FractionBelowOne, OneOrMore, check_fields, require
-from dawnjax.models.activations import relu_of_sum
 from dawnjax.models.arithmetic import Arithmetic, arithmetic_of, linear
 from dawnjax.models.cross_entropy import sum_of_losses
 from dawnjax.models.dropout import Dropout
 from dawnjax.models.execution import Execution
-from dawnjax.models.fused_attention import fused_attention
+from dawnjax.models.kernels.fused_attention import fused_attention
+from dawnjax.models.kernels.relu_of_sum import relu_of_sum
 from dawnjax.models.layer_norm import LayerNorm
 from dawnjax.models.sharding import Axes
 
@@ -153,9 +153,9 @@ class TransformerModule(nnx.Module):
             )
 
         self.encoder = stack(sees_source=False)
-        self.encoder_norm = LayerNorm(config.width, self.arithmetic)
+        self.encoder_norm = LayerNorm(config.width)
         self.decoder = stack(sees_source=True)
-        self.decoder_norm = LayerNorm(config.width, self.arithmetic)
+        self.decoder_norm = LayerNorm(config.width)
 
     def __call__(
         self,
@@ -283,12 +283,12 @@ class Layer(nnx.Module):
         self, config: Transformer, arithmetic: Arithmetic, rngs: nnx.Rngs, sees_source: bool
     ):
         self.dropout_rate = config.dropout_rate
-        self.attention_norm = LayerNorm(config.width, arithmetic)
+        self.attention_norm = LayerNorm(config.width)
         self.attention = Attention(config, arithmetic, rngs)
         if sees_source:
-            self.source_norm = LayerNorm(config.width, arithmetic)
+            self.source_norm = LayerNorm(config.width)
             self.source_attention = Attention(config, arithmetic, rngs)
-        self.feed_forward_norm = LayerNorm(config.width, arithmetic)
+        self.feed_forward_norm = LayerNorm(config.width)
         self.feed_forward = FeedForward(config, arithmetic, rngs)
 
     def __call__(

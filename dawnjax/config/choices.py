@@ -24,7 +24,6 @@ CHOICES = {
         "resnet": "models.resnet.ResNet",
         "preactivation_resnet": "models.preactivation_resnet.PreactivationResNet",
         "wide_resnet": "models.wide_resnet.WideResNet",
-        "resnet9": "models.resnet9.ResNet9",
         "record_net": "models.record_net.RecordNet",
         "amoebanet_d": "models.amoebanet.AmoebaNetD",
         "transformer": "models.transformer.Transformer",

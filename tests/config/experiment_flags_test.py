@@ -201,6 +201,21 @@ def test_a_recipe_made_from_another_keeps_nothing_that_was_measured_of_it(tmp_pa
     assert own.target_note == "mine"
 
 
+def test_a_file_has_the_tiny_variant_that_its_model_gives(tmp_path):
+    file = tmp_path / "mine.py"
+    tiny = load_experiment(derived(file, name="'mine'"), is_tiny=True)
+    assert (tiny.name, tiny.model) == ("mine_tiny", load_experiment("digits").model.tiny())
+    file.write_text(
+        "import dataclasses\n"
+        "from dawnjax.experiments import digits\n"
+        "@dataclasses.dataclass(frozen=True)\n"
+        "class Net:\n    TAG = 'net'\n"
+        "EXPERIMENT = dataclasses.replace(digits.EXPERIMENT, name='own', model=Net())\n"
+    )
+    with pytest.raises(ConfigError, match="own has no tiny variant: .* model=net has no tiny"):
+        load_experiment(str(file), is_tiny=True)
+
+
 def test_observations_are_of_experiments_that_are_there():
     assert set(all_observations()) <= set(experiment_names())
 

@@ -1,10 +1,7 @@
-"""Convolution: every implementation against a plain sum in float64."""
+"""Convolution: every form against a plain sum in float64."""
 
 import dataclasses
-import functools
 import itertools
-import math
-import re
 
 import jax
 import jax.numpy as jnp
@@ -12,19 +9,15 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from dawnjax.models import convolution, winograd
-from dawnjax.models.convolution import (
-    Conv,
-    Linear,
-    choose_implementation,
-    convolve,
-    convolve_few,
-)
+from dawnjax.models import convolution
+from dawnjax.models.convolution import Conv, Linear, convolve
 from dawnjax.models.execution import ComputeDtype, Execution
+from dawnjax.models.kernels import patches, winograd
 
 pytestmark = pytest.mark.compiles
 
 CPU = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=2)
+GPU = dataclasses.replace(CPU, platform="gpu")
 
 
 def plain_convolution(images, kernel, strides, pads):
@@ -77,32 +70,30 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("platform", ["cpu", "gpu"])
+FORMS = {
+    "definition": lambda images, kernel, strides, pads: convolve(
+        images, kernel, strides=strides, padding=pads, execution=GPU
+    ),
+    "winograd": lambda images, kernel, strides, pads: winograd.convolve(images, kernel, pads),
+    "patches": patches.convolve,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("size", "kernel_size", "strides", "pads"), CASES)
-def test_values_and_gradients_are_those_of_the_definition(
-    size, kernel_size, strides, pads, platform
-):
+def test_values_and_gradients_are_those_of_the_definition(size, kernel_size, strides, pads, form):
+    if form == "winograd" and (kernel_size, strides) != ((3, 3), (1, 1)):
+        pytest.skip("it takes 3x3 kernels that move by one position")
     images, kernel = drawn(4, *size, 16), drawn(*kernel_size, 16, 17, seed=1)
-    if platform == "gpu":
-        expected = "convolution"
-    elif kernel_size == (3, 3) and strides == (1, 1):
-        expected = "winograd"
-    else:
-        expected = "matmul" if size[0] * size[1] <= 64 else "one_layout"
-    assert choose_implementation(images.shape, kernel.shape, strides, platform) == expected
-
-    execution = dataclasses.replace(CPU, platform=platform, batch_shards=2)
-
-    def function(images, kernel):
-        return convolve(images, kernel, strides=strides, padding=pads, execution=execution)
 
     @jax.jit
     def with_gradients(images, kernel, cotangent):
-        result, pull_back = jax.vjp(function, images, kernel)
+        result, pull_back = jax.vjp(
+            lambda images, kernel: FORMS[form](images, kernel, strides, pads), images, kernel
+        )
         return result, *pull_back(cotangent)
 
     wanted = plain_convolution(images, kernel, strides, pads)
-    assert jax.eval_shape(function, images, kernel).shape == wanted.shape
     cotangent = drawn(*wanted.shape, seed=2)
     # Sums of up to 200 products of unit variance in float32: 1e-6 of their size, and Winograd's
     # transforms another few 1e-6.
@@ -111,6 +102,7 @@ def test_values_and_gradients_are_those_of_the_definition(
         (wanted, *plain_gradients(images, kernel, strides, pads, np.asarray(cotangent))),
         strict=True,
     ):
+        assert got.shape == want.shape
         np.testing.assert_allclose(got, want, rtol=0, atol=3e-5 * want.std())
 
 
@@ -134,100 +126,21 @@ def test_winograd_matrices_are_the_published_ones():
     np.testing.assert_allclose(inverse @ ((kernel @ taps) * (image @ values)), by_hand, atol=1e-9)
 
 
-@pytest.mark.parametrize("side", [8, 12])
-def test_a_batch_of_any_size_has_the_whole_gradient(side):
-    images, kernel = drawn(6, side, side, 16), drawn(3, 3, 16, 16, seed=1)
-
-    def kernel_gradient(batch_shards):
-        execution = dataclasses.replace(CPU, batch_shards=batch_shards)
-
-        def total(kernel):
-            return (convolve(images, kernel, execution=execution) ** 2).sum()
-
-        return jax.jit(jax.grad(total))(kernel)
-
-    # 4 does not divide 6: one run of all examples.
-    wanted = kernel_gradient(1)
-    for batch_shards in (2, 3, 4, 6):
-        difference = jnp.abs(kernel_gradient(batch_shards) - wanted).max() / jnp.abs(wanted).max()
-        assert difference < 1e-5
-
-
-def test_a_kernels_gradient_comes_from_whole_chunks_of_examples():
-    megabyte = 1 << 20
-    assert convolution.chunk_size(2000, megabyte) == 2
-    assert convolution.chunk_size(2000, 50 * megabyte) == 2
-    assert convolution.chunk_size(100, megabyte // 8) == 20  # of 10, 20 and 25, for 16 wanted
-    assert convolution.chunk_size(7, megabyte) == 1
-    assert convolution.chunk_size(4, 100) == 4
-
-
-@pytest.mark.parametrize("side", [8, 12])
-def test_spread_examples_need_no_communication_but_of_the_kernels_gradient(side):
-    images, kernel = drawn(8, side, side, 16), drawn(3, 3, 16, 24, seed=1)
-
-    def gradients(images, kernel, batch_shards):
-        execution = dataclasses.replace(CPU, batch_shards=batch_shards)
-
-        def total(images, kernel):
-            return (convolve(images, kernel, execution=execution) ** 2).sum()
-
-        return jax.grad(total, argnums=(0, 1))(images, kernel)
-
-    mesh = jax.make_mesh((4,), ("data",), devices=jax.devices()[:4])
-    spread = jax.NamedSharding(mesh, jax.P("data"))
-    whole = jax.NamedSharding(mesh, jax.P())
-    compiled = (
-        jax.jit(
-            functools.partial(gradients, batch_shards=4),
-            in_shardings=(spread, whole),
-            out_shardings=(spread, whole),
+def test_a_cpu_has_no_convolution_where_a_form_was_measured_to_pay():
+    def program(size, channels, strides):
+        images, kernel = drawn(2, size, size, channels), drawn(3, 3, channels, 32)
+        return str(
+            jax.make_jaxpr(lambda x: convolve(x, kernel, strides=strides, execution=CPU))(images)
         )
-        .lower(images, kernel)
-        .compile()
-    )
-    text = compiled.as_text()
-    assert text is not None
-    for collective in ("all-gather", "all-to-all", "collective-permute", "reduce-scatter"):
-        assert collective not in text
-    (reduced,) = re.findall(r"= f32\[(\S+?)\]\S* all-reduce\(", text)
-    assert math.prod(int(size) for size in reduced.split(",")) == kernel.size
-    placed = jax.device_put(images, spread), jax.device_put(kernel, whole)
-    alone = jax.jit(functools.partial(gradients, batch_shards=1))(images, kernel)
-    for got, want in zip(compiled(*placed), alone, strict=True):
-        np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * float(jnp.abs(want).max()))
 
-
-def test_small_images_on_cpu_leave_no_convolution_in_the_program():
-    layer = Conv(16, 32, (3, 3), strides=(2, 2), execution=CPU, rngs=nnx.Rngs(0))
-    small = jax.make_jaxpr(lambda images: layer(images))(drawn(2, 8, 8, 16))
-    large = jax.make_jaxpr(lambda images: layer(images))(drawn(2, 32, 32, 16))
-    assert "conv_general_dilated" not in str(small)
-    assert "conv_general_dilated" in str(large)
-
-
-def test_large_images_with_many_channels_go_the_way_of_small_ones():
-    def choice(channels):
-        return choose_implementation((8, 16, 16, 256), (3, 3, 256, channels), (1, 1), "cpu")
-
-    assert choice(16) == "winograd"
-    assert choice(8) == "one_layout"  # fewer than 16: the transforms cost more
-    assert choose_implementation((8, 48, 64, 16), (3, 3, 16, 16), (1, 1), "cpu") == "winograd"
-
-
-def test_gradients_of_a_convolution_on_cpu_have_its_layout():
-    # Any other layout is slow inside a loop; strides are what tempts into one.
-    def total(kernel, images):
-        hidden = convolve(images, kernel, strides=(2, 2), execution=CPU)
-        return convolve(hidden, kernel, execution=CPU).sum()
-
-    gradient = jax.grad(total, argnums=(0, 1))
-    program = str(jax.make_jaxpr(gradient)(drawn(3, 3, 8, 8), drawn(2, 24, 24, 8)))
-    layouts = re.findall(r"ConvDimensionNumbers\((.*?\).*?\).*?\))\)", program)
-    assert len(layouts) == 4  # two forward, two to the images; kernels take matrix products
-    assert set(layouts) == {
-        "lhs_spec=(0, 3, 1, 2), rhs_spec=(3, 2, 0, 1), out_spec=(0, 3, 1, 2)",
-    }
+    for size, channels, strides, is_plain in (
+        (8, 16, (2, 2), False),  # 64 positions: one product of patches
+        (8, 1, (1, 1), False),
+        (32, 16, (1, 1), False),  # Winograd's
+        (32, 8, (1, 1), True),  # fewer than 16 channels: the transforms cost more
+        (32, 16, (2, 2), True),
+    ):
+        assert ("conv_general_dilated" in program(size, channels, strides)) == is_plain
 
 
 def test_bfloat16_layer_is_close_to_float32_and_keeps_its_parameters_in_float32():
@@ -261,22 +174,6 @@ def test_initial_kernels_have_the_variance_that_their_source_gives(initializer, 
     # 18,432 values: the standard error of their variance is 1 %.
     np.testing.assert_allclose(kernel.var(), variance, rtol=0.05)
     assert np.abs(kernel).max() <= bound
-
-
-@pytest.mark.parametrize("platform", ["cpu", "gpu"])
-def test_a_bias_has_the_sum_over_all_positions_as_gradient(platform):
-    images, bias, cotangent = drawn(3, 5, 4, 6), drawn(6, seed=1), drawn(3, 5, 4, 6, seed=2)
-    execution = dataclasses.replace(CPU, platform=platform)
-    identity = jnp.eye(6)[None, None]
-    result, pull_back = jax.vjp(
-        lambda images, bias: convolve_few(images, identity, bias, execution), images, bias
-    )
-    np.testing.assert_array_equal(result, np.asarray(images) + np.asarray(bias))
-    images_gradient, bias_gradient = pull_back(cotangent)
-    np.testing.assert_array_equal(images_gradient, cotangent)
-    # 60 float32 values of unit variance.
-    wanted = np.asarray(cotangent, np.float64).sum((0, 1, 2))
-    np.testing.assert_allclose(bias_gradient, wanted, rtol=0, atol=1e-5)
 
 
 def test_a_linear_layer_sums_in_float32():

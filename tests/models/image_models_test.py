@@ -22,7 +22,6 @@ from dawnjax.models.pooling import average_pool, max_pool
 from dawnjax.models.preactivation_resnet import PreactivationResNet
 from dawnjax.models.pure_model import PureModel, pure_model
 from dawnjax.models.resnet import ResNet, cifar_resnet, imagenet_resnet
-from dawnjax.models.resnet9 import ResNet9
 from dawnjax.models.wide_resnet import WideResNet
 
 pytestmark = pytest.mark.compiles
@@ -97,7 +96,7 @@ def test_imagenet_resnets_have_the_published_counts(depth, num_params, giga_mult
 
 # He et al. 2015, table 6: 0.27 M, 0.85 M, 1.7 M; He et al. 2016, table 2: 1.7 M; Zagoruyko and
 # Komodakis 2016, table 4: 8.9 M, 11.0 M, 36.5 M; the 46.16 M of WRN-34-10 as in Zhang et al. 2019
-# (TRADES); ResNet-9 as counted in the file's docstring.
+# (TRADES).
 @pytest.mark.parametrize(
     ("config", "num_params", "mega_multiply_adds"),
     [
@@ -113,7 +112,6 @@ def test_imagenet_resnets_have_the_published_counts(depth, num_params, giga_mult
         (WideResNet(depth=28, widening=10), 36_479_194, 5_243),
         # A block more in each stage: 2 x 9 x 3 x 160**2 x 1,024 products.
         (WideResNet(depth=34, widening=10), 46_160_474, 5_243 + 1_415.6),
-        (ResNet9(), 6_573_120, 379.3),
     ],
 )
 def test_small_image_networks_have_the_published_counts(config, num_params, mega_multiply_adds):
@@ -218,32 +216,32 @@ def test_pooling_ignores_what_lies_outside():
         average_pool(images, 2, stride=1)[0, :, :, 0], [[0.0, -2.0], [-3.0, -9.0]]
     )
     for platform in typing.get_args(Platform):
-        largest = max_pool(images, 2, stride=1, execution=execution_for(platform))
+        execution = execution_for(platform)
+        largest = max_pool(images, (2, 2), strides=(1, 1), execution=execution)
         np.testing.assert_array_equal(largest[0, :, :, 0], [[5, 5], [3, -9]])
 
 
-@pytest.mark.parametrize("platform", ["cpu", "gpu"])
 @pytest.mark.parametrize(
-    ("shape", "window", "stride", "padding"),
+    ("shape", "window", "strides", "padding"),
     [
-        ((9, 8), 3, 2, ((1, 1), (1, 1))),
-        ((8, 8), 2, 2, "SAME"),
-        ((7, 9), 3, 1, "SAME"),
-        ((9, 10), 3, 2, "VALID"),
-        ((7, 7), 3, 2, "SAME"),
-        ((10, 11), 2, 3, "VALID"),
-        ((10, 11), 5, 2, "SAME"),
-        ((5, 6), 1, 2, "SAME"),
+        ((9, 8), (3, 3), (2, 2), ((1, 1), (1, 1))),
+        ((8, 8), (2, 2), None, "SAME"),
+        ((7, 9), (3, 3), (1, 1), "SAME"),
+        ((9, 10), (3, 3), (2, 2), "VALID"),
+        ((7, 7), (3, 3), (2, 2), "SAME"),
+        ((10, 11), (2, 2), (3, 3), "VALID"),
+        ((10, 11), (5, 3), (2, 1), "SAME"),
+        ((5, 6), (1, 1), (2, 2), "SAME"),
     ],
 )
-def test_the_maximum_has_the_gradient_of_xlas(platform, shape, window, stride, padding):
+def test_the_maximum_has_the_gradient_of_xlas(shape, window, strides, padding):
     random = np.random.default_rng(0)
     # Of four values only, so that most windows hold their largest one several times.
     images = jnp.asarray(random.integers(0, 4, (2, *shape, 3)), jnp.float32)
 
     def pool(platform, images):
         execution = execution_for(platform)
-        return max_pool(images, window, stride=stride, padding=padding, execution=execution)
+        return max_pool(images, window, strides=strides, padding=padding, execution=execution)
 
     shape = jax.eval_shape(functools.partial(pool, "tpu"), images).shape
     cotangent = jnp.asarray(random.normal(size=shape), jnp.float32)
@@ -254,7 +252,7 @@ def test_the_maximum_has_the_gradient_of_xlas(platform, shape, window, stride, p
         return result, *pull_back(cotangent)
 
     (ours, our_gradient), (wanted, wanted_gradient) = (
-        pooled(platform, images),
+        pooled("gpu", images),
         pooled("tpu", images),
     )
     np.testing.assert_array_equal(ours, wanted)
@@ -276,7 +274,6 @@ CASES: dict[str, tuple[Any, tuple[int, int, int]]] = {
         (9, 10, 3),
     ),
     "wide_resnet": (WideResNet(depth=10, widening=1), (9, 10, 3)),
-    "resnet9": (ResNet9(widths=(8, 8, 16, 16)), (17, 19, 3)),
 }
 
 
@@ -285,7 +282,6 @@ TORCH_FORWARD: dict[str, Callable] = {
     "zero_padding": lambda m, p, x: m.resnet(p, x, pooled_stem=False, bottleneck=False),
     "preactivation_bottleneck": lambda m, p, x: m.preactivation_resnet(p, x, bottleneck=True),
     "wide_resnet": lambda m, p, x: m.preactivation_resnet(p, x, bottleneck=False),
-    "resnet9": lambda m, p, x: m.resnet9(p, x),
 }
 
 

@@ -87,7 +87,7 @@ class _Normed(nnx.Module):
     """A network has parameters."""
 
     def __init__(self):
-        self.norm = FrozenBatchNorm(2, 1e-5, EXECUTION)
+        self.norm = FrozenBatchNorm(2, 1e-5)
         self.unused = nnx.Param(jnp.zeros(()))
 
     def __call__(self, images, activation=None):

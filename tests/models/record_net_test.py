@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 from record_nets import logits_and_gradients
 
-from dawnjax.models.activations import activate
 from dawnjax.models.execution import Execution, TrainingMoment
-from dawnjax.models.pooling import max_pool_side_by_side
 from dawnjax.models.pure_model import pure_model
 from dawnjax.models.record_net import RecordNet, whitening_kernel
 
@@ -120,18 +118,6 @@ def test_the_classifier_starts_with_unit_variance(initial):
     np.testing.assert_allclose(np.std(initial[0]["classifier"]["kernel"]), 1, rtol=0.05)
 
 
-@pytest.mark.parametrize("kind", ["relu", "gelu", "silu"])
-def test_a_gpus_activation_is_the_same_function(kind):
-    values = jnp.linspace(-9, 9, 20_001)
-
-    def value_and_slope(platform):
-        execution = dataclasses.replace(EXECUTION, platform=platform)
-        return jax.vmap(jax.value_and_grad(lambda x: activate(x, kind, execution)))(values)
-
-    for ours, plain in zip(value_and_slope("gpu"), value_and_slope("cpu"), strict=True):
-        np.testing.assert_allclose(ours, plain, atol=1e-6)
-
-
 def test_a_bias_that_no_longer_learns_has_no_gradient_and_all_others_keep_theirs(initial):
     params, batch_stats = initial
     model, images = model_of(), jax.random.normal(jax.random.key(1), (4, 32, 32, 3))
@@ -162,25 +148,6 @@ def test_a_gpus_network_is_the_same_function(activation):
     )
     for got, want in zip(jax.tree.leaves(ours), jax.tree.leaves(plain), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4 * np.abs(want).max())
-
-
-def test_max_pool_takes_the_largest_of_whole_windows():
-    images = jnp.arange(25.0).reshape(1, 5, 5, 1) * jnp.array([1.0, -1.0])
-    np.testing.assert_array_equal(
-        max_pool_side_by_side(images, (2, 2))[0].transpose(2, 0, 1),
-        [[[6, 8], [16, 18]], [[0, -2], [-10, -12]]],
-    )
-
-
-def test_of_equal_values_in_a_window_the_first_has_the_gradient():
-    # All of it, and without asking what equals the maximum: a program may round that otherwise.
-    images = jnp.array([[[[1, 7], [5, 7]], [[5, 2], [5, 7]]]], jnp.float32)  # channels last
-    gradient = jax.grad(lambda images: max_pool_side_by_side(images, (2, 2)).sum())(images)
-    np.testing.assert_array_equal(gradient, [[[[0, 1], [1, 0]], [[0, 0], [0, 0]]]])
-    program = str(
-        jax.make_jaxpr(jax.grad(lambda x: max_pool_side_by_side(x, (2, 2)).sum()))(images)
-    )
-    assert " max " in program and " eq " not in program
 
 
 def test_images_that_are_too_small_are_refused():

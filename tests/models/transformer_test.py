@@ -12,12 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from dawnjax.models.arithmetic import Arithmetic, arithmetic_of, linear
 from dawnjax.models.dropout import Dropout
 from dawnjax.models.execution import Execution
-from dawnjax.models.layer_norm import LayerNorm
 from dawnjax.models.transformer import (
     Transformer,
     TransformerModule,
@@ -313,32 +311,6 @@ def test_the_gpus_forms_of_the_layers_are_the_same_function():
     ours, plain = loss_and_gradients("gpu"), loss_and_gradients("tpu")
     for got, want in zip(jax.tree.leaves(ours), jax.tree.leaves(plain), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
-
-
-def test_among_gpus_the_sums_of_a_normalizations_gradient_are_reduced():
-    mesh = jax.make_mesh((4,), ("data",), axis_types=(AxisType.Auto,))
-    rows, whole = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (("data",), ()))
-    on_gpus = dataclasses.replace(EXECUTION, platform="gpu", batch_shards=4)
-    arithmetic = Arithmetic(FLOAT32, FLOAT32, on_gpus)
-    random = np.random.default_rng(0)
-    hidden = jax.device_put(jnp.asarray(random.normal(size=(8, 3, 16)), jnp.float32), rows)
-
-    def gradients(arithmetic):
-        graph, state = nnx.split(LayerNorm(16, arithmetic))
-        state = jax.tree.map(lambda leaf: jax.device_put(jnp.cos(jnp.arange(16.0)), whole), state)
-
-        def loss(hidden, state):
-            return jnp.sin(nnx.merge(graph, state)(hidden)).sum()
-
-        program = jax.jit(jax.grad(loss, argnums=(0, 1)), out_shardings=(rows, whole))
-        compiled = program.lower(hidden, state).compile()
-        return compiled(hidden, state), compiled.as_text() or ""
-
-    plain, _ = gradients(Arithmetic(FLOAT32, FLOAT32, EXECUTION))
-    ours, text = gradients(arithmetic)
-    for got, want in zip(jax.tree.leaves(ours), jax.tree.leaves(plain), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
-    assert " all-reduce(" in text and " all-gather(" not in text
 
 
 @pytest.mark.parametrize(

@@ -93,19 +93,6 @@ def preactivation_resnet(p: Params, x: torch.Tensor, *, bottleneck: bool) -> tor
     return linear(p["classifier"], torch.relu(norm(p["final_norm"], x)).mean((2, 3)))
 
 
-def resnet9(p: Params, x: torch.Tensor) -> torch.Tensor:
-    def layer(q: Params, y: torch.Tensor) -> torch.Tensor:
-        return torch.relu(norm(q["norm"], conv(q["conv"], y)))
-
-    def residual(q: Params, y: torch.Tensor) -> torch.Tensor:
-        return y + layer(q["second"], layer(q["first"], y))
-
-    x = functional.max_pool2d(layer(p["layer_1"], layer(p["prep"], x)), 2)
-    x = functional.max_pool2d(layer(p["layer_2"], residual(p["residual_1"], x)), 2)
-    x = residual(p["residual_3"], functional.max_pool2d(layer(p["layer_3"], x), 2))
-    return linear(p["classifier"], x.amax((2, 3))) / 8
-
-
 def same_padding(x: torch.Tensor, size: tuple[int, int], stride: tuple[int, int], value: float):
     """Pads as TensorFlow does: in all what the last window lacks, the larger half at the end."""
     pads: list[int] = []

@@ -1,4 +1,4 @@
-"""Small convolutions with fewer multiplications, as matrix products (Winograd's algorithm).
+"""3x3 convolutions with a quarter of the multiplications on a CPU (Winograd's algorithm).
 
 Along one axis `Y = A [(G g) . (B d)]`, where d is 6 values of an image, g the kernel and Y 4 values
 of the result: 36 multiplications instead of 144 in two dimensions. The result differs from that of
@@ -15,8 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from dawnjax.models.chunks import from_chunks, in_chunks, nearest_divisor
-
 TILE = 4
 """Results of a tile along an axis; more would save little and lose float32 accuracy."""
 
@@ -30,19 +28,16 @@ Source: Barabasz, Anderson, Soodhalter and Gregg 2018, "Error Analysis and Impro
 Winograd Convolution for Deep Neural Networks", table 1.
 """
 
-CHUNK_BYTES = 3 << 20
-"""Bytes of transformed tiles that are made at a time; more where the transformed kernel is larger.
-
-Measured on two cores of an AMD EPYC 9004 (1 MiB of cache each and 32 MiB in common) with 64 to 512
-channels on 32x32 to 4x4 images.
-"""
+MIN_CHANNELS = 16
+"""Fewest channels, in and out, with which the transforms cost less than they save."""
 
 Padding = tuple[tuple[int, int], ...]
 
 
-def supports(kernel_shape: tuple[int, ...], strides: tuple[int, int]) -> bool:
-    """True for 3x3 kernels that move by one position, which `convolve` can compute."""
-    return kernel_shape[:2] == (NUM_TAPS, NUM_TAPS) and strides == (1, 1)
+def pays(kernel_shape: tuple[int, ...], strides: tuple[int, int]) -> bool:
+    """True for 3x3 kernels that move by one position, between enough channels."""
+    is_taken = kernel_shape[:2] == (NUM_TAPS, NUM_TAPS) and strides == (1, 1)
+    return is_taken and min(kernel_shape[2:]) >= MIN_CHANNELS
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
@@ -58,61 +53,31 @@ def convolve(
 
 
 def _forward(images, kernel, padding, batch_shards):
-    out_size = _out_size(images.shape, padding)
-    transformed_kernel = _transform_kernel(kernel)
-
-    def results(part: jax.Array) -> tuple[jax.Array, jax.Array]:
-        tiles = _transform_images(part, padding, out_size)
-        return _results(_batch_product(tiles, transformed_kernel, 1), len(part), out_size), tiles
-
-    # Transformed tiles are 2.25 times as large as the image, so all stages take a few examples at a
-    # time to stay in the caches.
-    chunk = _chunk_size(len(images), kernel.shape, out_size, batch_shards)
-    if chunk == len(images):
-        whole, tiles = results(images)
-        return whole, (tiles, kernel)
-    whole = lax.map(lambda part: results(part)[0], in_chunks(images, chunk, batch_shards))
-    return from_chunks(whole, batch_shards), (images, kernel)
+    tiles = _transform_images(images, padding, _out_size(images.shape, padding))
+    products = _batch_product(tiles, _transform_kernel(kernel), 1)
+    results = _results(products, len(images), _out_size(images.shape, padding))
+    return results, (images, kernel)  # the tiles are 2.25 times as large
 
 
 def _backward(padding, batch_shards, residuals, cotangent):
-    images, kernel = residuals  # The tiles of the images, if one chunk holds the batch.
+    images, kernel = residuals
     out_size = cotangent.shape[1:3]
-    image_size = tuple(
-        size + NUM_TAPS - 1 - sum(pads) for size, pads in zip(out_size, padding, strict=True)
+    tiles = _transform_images(images, padding, out_size)
+    products = _transform_cotangent(cotangent)
+    # [positions, tiles, channels]
+    of_tiles = _batch_product(products, _transform_kernel(kernel), 2)
+    of_images = _transpose_of_transform(
+        of_tiles, len(cotangent), images.shape[1:3], padding, out_size
     )
-    transformed_kernel = _transform_kernel(kernel)
-
-    def gradients(tiles: jax.Array, part: jax.Array) -> tuple[jax.Array, jax.Array]:
-        products = _transform_cotangent(part)
-        # [positions, tiles, channels]
-        of_tiles = _batch_product(products, transformed_kernel, 2)
-        of_images = _transpose_of_transform(of_tiles, len(part), image_size, padding, out_size)
-        # [positions, shards, tiles, channels]
-        tiles, products = (
-            array.reshape(len(array), batch_shards, -1, array.shape[-1])
-            for array in (tiles, products)
-        )
-        return of_images, lax.dot_general(tiles, products, (((2,), (2,)), ((0, 1), (0, 1))))
-
-    chunk = _chunk_size(len(cotangent), kernel.shape, out_size, batch_shards)
-    if chunk == len(cotangent):
-        images_gradient, kernel_gradient = gradients(images, cotangent)
-    else:
-
-        def add(total: jax.Array, parts: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
-            tiles = _transform_images(parts[0], padding, out_size)
-            of_images, of_kernel = gradients(tiles, parts[1])
-            return total + of_kernel, of_images
-
-        zeros = jnp.zeros((NUM_PRODUCTS**2, batch_shards, *kernel.shape[2:]), kernel.dtype)
-        parts = [in_chunks(array, chunk, batch_shards) for array in (images, cotangent)]
-        kernel_gradient, images_gradient = lax.scan(add, zeros, tuple(parts))
-        images_gradient = from_chunks(images_gradient, batch_shards)
+    # [positions, shards, tiles, channels]
+    tiles, products = (
+        array.reshape(len(array), batch_shards, -1, array.shape[-1]) for array in (tiles, products)
+    )
+    of_kernel = lax.dot_general(tiles, products, (((2,), (2,)), ((0, 1), (0, 1))))
     # Each device brings its gradient back to 3x3 before the sum over devices: the transformed one
     # is 4 times as large.
-    kernel_gradient = jnp.tensordot(_KERNEL_TRANSFORM.T, kernel_gradient, 1).sum(1)
-    return images_gradient, kernel_gradient.reshape(kernel.shape)
+    of_kernel = jnp.tensordot(_KERNEL_TRANSFORM.T, of_kernel, 1).sum(1)
+    return of_images, of_kernel.reshape(kernel.shape)
 
 
 convolve.defvjp(_forward, _backward)
@@ -252,15 +217,3 @@ def _split(tiles: jax.Array, batch: int, out_size: tuple[int, ...]) -> jax.Array
 
 def _batch_product(left: jax.Array, right: jax.Array, right_axis: int) -> jax.Array:
     return lax.dot_general(left, right, (((2,), (right_axis,)), ((0,), (0,))))
-
-
-def _chunk_size(
-    batch: int, kernel_shape: tuple[int, ...], out_size: tuple[int, ...], batch_shards: int
-) -> int:
-    examples = batch // batch_shards
-    in_channels, out_channels = kernel_shape[2:]
-    tile_bytes = NUM_PRODUCTS**2 * max(in_channels, out_channels) * 4
-    kernel_bytes = NUM_PRODUCTS**2 * in_channels * out_channels * 4
-    example_bytes = math.prod(_num_tiles(out_size)) * tile_bytes
-    wanted = max(CHUNK_BYTES, kernel_bytes) / example_bytes
-    return batch_shards * nearest_divisor(examples, wanted)
