@@ -30,14 +30,6 @@ Source: PyTorch, `torch.nn.Conv2d` and `torch.nn.Linear`, section Variables.
 """
 
 
-def uniform_bias(fan_in: int) -> jax.nn.initializers.Initializer:
-    """Uniform in +-1 / sqrt(fan in), PyTorch's default of a bias."""
-    bound = fan_in**-0.5
-    return lambda key, shape, dtype=jnp.float32, **_: jax.random.uniform(
-        key, shape, dtype, -bound, bound
-    )
-
-
 def convolve(
     images: jax.Array,
     kernel: jax.Array,

@@ -1,8 +1,6 @@
 """Facts of machine and recipe by which layers choose their arithmetic."""
 
 import dataclasses
-import functools
-import logging
 from typing import Literal
 
 import jax
@@ -43,12 +41,6 @@ class Execution:
     is_plain: bool = False
     attention: Attention = "products"
     context_keys: ContextKeys = "gather"
-
-
-@functools.cache
-def say_once(text: str) -> None:
-    """Log a warning once in the process."""
-    logging.getLogger("dawnjax").warning("%s", text)
 
 
 @jax.tree_util.register_dataclass

@@ -15,7 +15,6 @@ import numpy as np
 from flax import nnx
 
 from dawnjax.limits import Counts, OneOrMore, check_fields, require, require_as_many
-from dawnjax.models.convolution import uniform_bias
 from dawnjax.models.default_boxes import DefaultBoxes
 from dawnjax.models.execution import Execution
 from dawnjax.models.group_norm import GroupNorm
@@ -178,7 +177,15 @@ def _conv(in_width: int, out_width: int, size: int, stride: int, padding, layers
         stride,
         padding,
         kernel_initializer=xavier_uniform,
-        bias_initializer=uniform_bias(size * size * in_width),
+        bias_initializer=_uniform_bias(size * size * in_width),
+    )
+
+
+def _uniform_bias(fan_in: int) -> jax.nn.initializers.Initializer:
+    """Uniform in +-1 / sqrt(fan in), PyTorch's default of a bias."""
+    bound = fan_in**-0.5
+    return lambda key, shape, dtype=jnp.float32, **_: jax.random.uniform(
+        key, shape, dtype, -bound, bound
     )
 
 

@@ -83,9 +83,7 @@ def read_run(path: Path, data_dir: str = "", experiment_file: str = "") -> Earli
     directory, record = read_directory(path)
     classes = classes_of_file(experiment_file) if experiment_file else {}
     try:
-        fields = records.convert(record["experiment"], dict[str, Any], at="experiment")
-        fields.pop("observations", None)  # results, which earlier versions kept in the recipe
-        experiment = from_json(Experiment, fields, classes)
+        experiment = from_json(Experiment, record["experiment"], classes)
     except ConfigError as error:
         raise ConfigError(f"{directory.experiment_file}: {error}") from None
     if data_dir and not hasattr(experiment.data, "data_dir"):

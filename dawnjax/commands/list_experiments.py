@@ -9,9 +9,9 @@ from rich.console import Console
 from dawnjax import records
 from dawnjax.config import command_line
 from dawnjax.config.config_json import to_json
-from dawnjax.config.experiment import Experiment
+from dawnjax.config.experiment import Experiment, Observation
 from dawnjax.config.experiment_modules import experiment_names, load_experiment
-from dawnjax.config.observations import Observation, observations_of
+from dawnjax.config.observations import observations_of
 from dawnjax.errors import ExitStatus
 from dawnjax.page.boxes import boxed
 from dawnjax.page.table import Table, of_words

@@ -100,6 +100,29 @@ _NEED_LENGTH = (WarmupCosine, WarmupLinear, Polynomial)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Observation:
+    """Results of an experiment's trials somewhere: shown by `dawnjax list`, no part of identity.
+
+    Attributes:
+      hardware: The machine, as a person would name it.
+      trials: How many trials were run; all of them count.
+      reached: How many of them reached the target.
+      mean_time_to_accuracy_seconds: Mean over those that reached; None where none did.
+      quality: Mean of the target metric at the end, over all trials.
+      date: Day of the measurement, ISO 8601.
+      epochs_to_target: Epochs of each trial that reached the target; empty where none were kept.
+    """
+
+    hardware: str
+    trials: int
+    reached: int
+    mean_time_to_accuracy_seconds: float | None
+    quality: float
+    date: str
+    epochs_to_target: tuple[float, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Experiment:
     """One recipe: what is trained, on what, how, and to which quality.
 
@@ -147,6 +170,8 @@ class Experiment:
       evaluation: When and how the evaluation split is measured.
       mlperf_benchmark: The MLPerf benchmark that a run may be exported as, such as `resnet`; empty
         if it is none. No part of the mathematics, and no flag: it is a claim about the recipe.
+      observations: What trials gave, and where, of an experiment in a user's file; those of the
+        built-in ones are in `observations.json`.
     """
 
     name: str
@@ -175,6 +200,7 @@ class Experiment:
     target_note: str = ""
     evaluation: Evaluation = Evaluation()
     mlperf_benchmark: str = ""
+    observations: tuple[Observation, ...] = ()
 
     def steps_per_epoch(self, spec: AnySpec) -> float:
         """Steps of the first stage in an epoch; a fraction where its batch does not divide."""
@@ -248,7 +274,7 @@ class Experiment:
         """All that decides what a run computes, but for the content of the data, as JSON values."""
         fields = to_json(self)
         # Claims about a recipe: a better sentence must not make it another experiment.
-        for name in ("name", "target_note", "mlperf_benchmark"):
+        for name in ("name", "observations", "target_note", "mlperf_benchmark"):
             del fields[name]
         # The data count, and not the place where they lie.
         for name in ("data_dir", "word_vectors"):

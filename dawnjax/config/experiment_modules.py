@@ -95,11 +95,18 @@ def is_file(name: str) -> bool:
 
 
 def with_own_claims(experiment: Experiment, others: Sequence[Experiment]) -> Experiment:
-    """Drop the note on a target from a copy of an experiment that has another target or data."""
+    """Drop from a changed experiment the claims about its source.
+
+    Observations hold for one recipe; the reason for a target holds for the target and its data.
+    """
 
     def targets(one: Experiment) -> Any:
         return one.targets, one.data.TAG, getattr(one.data, "kept_classes", ())
 
+    recipe = experiment.recipe_fields()
+    sources = [other for other in others if other.observations == experiment.observations]
+    if sources and all(other.recipe_fields() != recipe for other in sources):
+        experiment = dataclasses.replace(experiment, observations=())
     sources = [other for other in others if other.target_note == experiment.target_note]
     if sources and all(targets(other) != targets(experiment) for other in sources):
         experiment = dataclasses.replace(experiment, target_note="")

@@ -21,7 +21,7 @@ from dawnjax.config.command_line import value_in
 from dawnjax.config.experiment import Experiment
 from dawnjax.errors import ConfigError
 
-FIXED_FIELDS = ("name", "target_note", "mlperf_benchmark", "initial_state")
+FIXED_FIELDS = ("name", "observations", "target_note", "mlperf_benchmark", "initial_state")
 """Fields of an experiment without a flag: claims about a recipe and target, void for any other."""
 
 LEAF_TYPES = (

@@ -68,6 +68,7 @@ def tiny(
         ),
         mlperf_benchmark="",
         target_note="two steps: whatever they reach says nothing",
+        observations=(),
     )
 
 

@@ -1,9 +1,12 @@
 """Attention as one call, which a GPU gives to cuDNN, on one device or on several."""
 
+import functools
+import logging
+
 import jax
 import jax.numpy as jnp
 
-from dawnjax.models.execution import Execution, Platform, say_once
+from dawnjax.models.execution import Execution, Platform
 from dawnjax.models.sharding import spec_of
 
 MOST_CHANNELS = 128
@@ -92,6 +95,7 @@ def _why_products(query: jax.Array, key: jax.Array, shards: int, platform: Platf
     return ""
 
 
+@functools.cache
 def say_products(why: str) -> None:
     """Log, once for each reason, that attention is computed as separate products."""
-    say_once(f"attention is computed as products: {why}")
+    logging.getLogger("dawnjax").warning("attention is computed as products: %s", why)

@@ -182,7 +182,7 @@ def derived(file, **changes):
     text = ", ".join(f"{name}={value}" for name, value in changes.items())
     file.write_text(
         "import dataclasses\n"
-        "from dawnjax.config.experiment import Adam, Target\n"
+        "from dawnjax.config.experiment import Adam, Observation, Target\n"
         "from dawnjax.experiments import digits\n"
         f"EXPERIMENT = dataclasses.replace(digits.EXPERIMENT, {text})\n"
     )
@@ -197,8 +197,11 @@ def test_a_recipe_made_from_another_keeps_nothing_that_was_measured_of_it(tmp_pa
     assert observations_of(longer) == () and longer.target_note == base.target_note
     easier = load_experiment(derived(file, name="'mine'", targets="(Target(value=0.5),)"))
     assert observations_of(easier) == () and easier.target_note == ""
-    own = load_experiment(derived(file, num_epochs="3.0", target_note="'mine'"))
-    assert own.target_note == "mine"
+    seen = "(Observation(hardware='a', trials=1, reached=0, quality=0.1, date='',"
+    seen += " mean_time_to_accuracy_seconds=None),)"
+    changes = {"num_epochs": "3.0", "target_note": "'mine'", "observations": seen}
+    own = load_experiment(derived(file, **changes))
+    assert [row.hardware for row in observations_of(own)] == ["a"] and own.target_note == "mine"
 
 
 def test_a_file_has_the_tiny_variant_that_its_model_gives(tmp_path):
@@ -369,6 +372,7 @@ def test_output_that_cannot_be_written_is_one_line():
     [
         ("num_epochs=lambda: 1", "num_epochs"),
         ("target_note=lambda: 1", "target_note"),
+        ("observations=(lambda: 1,)", "observations"),
         ("model=Net()", "model.sizes"),
         ("task=Unknown()", "name 'Nothing' is not defined"),
     ],

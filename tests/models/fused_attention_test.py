@@ -16,7 +16,8 @@ from flax import nnx
 from dawnjax.machine.mesh import batch_sharding, batch_shards, make_mesh
 from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.models.causal_attention import causal_attention
-from dawnjax.models.execution import Execution, say_once
+from dawnjax.models.execution import Execution
+from dawnjax.models.kernels.fused_attention import say_products
 from dawnjax.models.transformer import Transformer
 from dawnjax.plan.compiling import compilers
 from dawnjax.profile.hlo import analyze
@@ -140,7 +141,7 @@ def test_inside_of_a_program_for_each_device_its_rows_are_a_batch():
 def test_what_cudnn_does_not_take_is_products_and_said_once(platform, dtype, shape, why, caplog):
     execution, _ = placed(MeshShape(data=2))
     execution = dataclasses.replace(execution, platform=platform)
-    say_once.cache_clear()
+    say_products.cache_clear()
     query = jnp.ones(shape, dtype)
     with caplog.at_level(logging.WARNING):
         mixed, _ = (causal_attention(query, query, query, None, 0, execution) for _ in range(2))
@@ -165,7 +166,7 @@ import jax
 from dawnjax.machine.mesh import batch_sharding, batch_shards, make_mesh
 from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.models.causal_attention import causal_attention
-from dawnjax.models.execution import Execution, say_once
+from dawnjax.models.execution import Execution
 from dawnjax.plan.compiling.compilers import described_devices
 from dawnjax.plan.hardware.systems import parse_system
 

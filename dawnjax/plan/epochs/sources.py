@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from dawnjax import records
-from dawnjax.config.experiment import Evaluation, Experiment
+from dawnjax.config.experiment import Evaluation, Experiment, Observation
 from dawnjax.config.experiment_modules import changed_fields
-from dawnjax.config.observations import Observation, observations_of
+from dawnjax.config.observations import observations_of
 from dawnjax.errors import ConfigError
 from dawnjax.plan.epochs import epochs
 from dawnjax.plan.epochs.epochs import Epochs
