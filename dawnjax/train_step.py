@@ -30,7 +30,7 @@ from dawnjax.machine.mesh import (
     update_sharding,
 )
 from dawnjax.models.execution import ContextKeys, Execution, Platform
-from dawnjax.models.kernels.fused_attention import say_products
+from dawnjax.models.fused_attention import say_products
 from dawnjax.models.pure_model import PureModel, Tree, joined_trees, named_layers, split_tree
 from dawnjax.models.sharding import Axes
 from dawnjax.optim import loss_scaling

@@ -7,6 +7,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from dawnjax.models.execution import Execution
+from dawnjax.models.kernels.relu_by_result import relu_by_result
+
 Activation = Literal["relu", "gelu", "silu"]
 """max(x, 0); x times the normal distribution function of x; x times the logistic function of x.
 
@@ -28,3 +31,10 @@ def activate(inputs: jax.Array, kind: Activation) -> jax.Array:
             return jax.nn.silu(wide).astype(inputs.dtype)
         case _:
             assert_never(kind)
+
+
+def relu_of_sum(inputs: jax.Array, execution: Execution) -> jax.Array:
+    """ReLU of a sum of two arrays, such as the end of a residual block."""
+    # For the gradient, XLA on a GPU would add up both arrays again to see which sums were negative.
+    # The result says so too, and the next layer keeps it anyway.
+    return relu_by_result(inputs) if execution.platform == "gpu" else jax.nn.relu(inputs)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from dawnjax.models.execution import Execution
-from dawnjax.models.kernels.fused_attention import fused_attention
+from dawnjax.models.fused_attention import fused_attention
 from dawnjax.models.ring_attention import ring_attention
 from dawnjax.models.sharding import parts_of, spec_of
 

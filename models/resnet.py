@@ -21,11 +21,10 @@ from dawnjax.limits import (
     check_fields,
     require_as_many,
 )
-from dawnjax.models.activations import Activation, activate
+from dawnjax.models.activations import Activation, activate, relu_of_sum
 from dawnjax.models.batch_norm import BatchNorm
 from dawnjax.models.convolution import Conv, StemConv, uniform_fan_in
 from dawnjax.models.execution import Execution
-from dawnjax.models.kernels.relu_of_sum import relu_of_sum
 from dawnjax.models.layers import ImageShape, Layers
 from dawnjax.models.pooling import max_pool
 

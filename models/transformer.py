@@ -19,12 +19,12 @@ import numpy as np
 from flax import nnx
 
 from dawnjax.limits import FractionBelowOne, OneOrMore, check_fields, require
+from dawnjax.models.activations import relu_of_sum
 from dawnjax.models.arithmetic import Arithmetic, arithmetic_of, linear
 from dawnjax.models.cross_entropy import sum_of_losses
 from dawnjax.models.dropout import Dropout
 from dawnjax.models.execution import Execution
-from dawnjax.models.kernels.fused_attention import fused_attention
-from dawnjax.models.kernels.relu_of_sum import relu_of_sum
+from dawnjax.models.fused_attention import fused_attention
 from dawnjax.models.layer_norm import LayerNorm
 from dawnjax.models.sharding import Axes
 

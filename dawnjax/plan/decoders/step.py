@@ -305,7 +305,7 @@ def _is_published(model: Any, arrangement: Arrangement) -> bool:
 
 
 def _is_fused(model: Any, system: System, mesh: MeshShape) -> bool:
-    """True where `models.kernels.fused_attention` gives attention to cuDNN."""
+    """True where `models.fused_attention` gives attention to cuDNN."""
     is_taken = not (model.has_sinks or model.masks_documents) and model.head_width in FUSED_WIDTHS
     return system.accelerator.has_fused_attention and mesh.context == 1 and is_taken
 

@@ -8,18 +8,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from dawnjax.models.execution import Execution
-
-
-def relu_of_sum(inputs: jax.Array, execution: Execution) -> jax.Array:
-    """ReLU of a sum of two arrays, such as the end of a residual block."""
-    # For the gradient, XLA on a GPU would add up both arrays again to see which sums were negative.
-    # The result says so too, and the next layer keeps it anyway.
-    return _relu_by_result(inputs) if execution.platform == "gpu" else jax.nn.relu(inputs)
-
 
 @jax.custom_vjp
-def _relu_by_result(inputs: jax.Array) -> jax.Array:
+def relu_by_result(inputs: jax.Array) -> jax.Array:
+    """ReLU whose gradient asks the result which inputs were positive."""
     return jnp.maximum(inputs, 0)
 
 
@@ -33,4 +25,4 @@ def _relu_backward(result, cotangent):
     return (jnp.where(result > 0, cotangent, 0),)
 
 
-_relu_by_result.defvjp(_relu_forward, _relu_backward)
+relu_by_result.defvjp(_relu_forward, _relu_backward)
