@@ -79,6 +79,19 @@ def test_memory_that_does_not_grow_evenly_is_said_to():
     assert found.fits == (128 + (128 + LARGEST) // 2 // 8 * 8) // 2 // 8 * 8
 
 
+def test_memory_that_grows_less_than_a_line_gets_a_longer_line():
+    tried = []
+
+    def flatter(batch):
+        tried.append(batch)
+        return needs(STATE + EXAMPLE * (min(batch, 128) + max(0, batch - 128) / 2))
+
+    found = largest_batch(flatter, 128, 8, 10**6)
+    most = 128 + 2 * int((0.95 * H100 - STATE) / EXAMPLE - 128)
+    assert found is not None and most - 8 <= found.fits <= most and found.points == (128, LARGEST)
+    assert len(tried) == 4
+
+
 def test_no_batch_fits_and_all_examples_fit():
     assert largest_batch(lambda batch: needs(2 * H100), 64, 8, 1000) is None
     found = largest_batch(affine, 64, 8, 100)

@@ -219,19 +219,27 @@ def largest_batch(compile: Compile, batch: int, unit: int, most: int) -> Largest
     if low == high:
         high = 2 * unit if 2 * unit <= most and fits(2 * unit) else high
     fits(low)
-    first, second = known[low], known[high]
-    assert first and second
-    wanted, line = high, second.num_bytes
-    if high > low:
-        slope = (second.num_bytes - first.num_bytes) / (high - low)
-        room = (second.usable_bytes - second.num_bytes) / slope if slope > 0 else most
-        wanted = min(most, high + int(room)) // unit * unit
-        line += round(slope * (wanted - high))
-    if not fits(wanted):
-        _close_in(known, fits, unit)
+    for _ in range(2):
+        points, wanted = (low, high), high
+        first, second = known[low], known[high]
+        assert first and second
+        line = second.num_bytes
+        if high > low:
+            slope = (second.num_bytes - first.num_bytes) / (high - low)
+            room = (second.usable_bytes - second.num_bytes) / slope if slope > 0 else most
+            wanted = min(most, high + int(room)) // unit * unit
+            line += round(slope * (wanted - high))
+        if not fits(wanted):
+            _close_in(known, fits, unit)
+            break
+        # Where it needs much less than the line says, a longer line finds a larger batch.
+        checked = known[wanted]
+        if wanted == high or (checked and checked.num_bytes >= (1 - LINE_ERROR) * line):
+            break
+        low, high = high, wanted
     checked = known[wanted]
     return LargestBatch(
-        points=(low, high),
+        points=points,
         batch=wanted,
         line_bytes=line,
         num_bytes=checked.num_bytes if checked else 0,
