@@ -275,7 +275,13 @@ def _search(asked: _Asked) -> _Rows:
         for row in found
         if row.seconds and row.cost_usd and arrangements.fits(row) == "yes"
     ]
-    return _with_lost(map(arrangements.to_json, found), text, lost, advice(options))
+    advised = advice(options)
+    priced = dict.fromkeys(row.system for row in found if row.seconds and row.cost_usd)
+    unsure = [name for name in priced if name not in {option.system for option in options}]
+    if unsure and len(priced) > 1:
+        names = ", ".join(unsure)
+        advised.append(f"not compared: {names}, where no mesh surely fits; --memory compiles one")
+    return _with_lost(map(arrangements.to_json, found), text, lost, advised)
 
 
 def _calibration(
@@ -367,10 +373,12 @@ def _prices(texts: Sequence[str]) -> dict[str, float]:
     prices = {}
     for text in texts:
         name, _, price = text.partition(":")
-        if name not in accelerators() or not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", price, re.ASCII):
+        is_price = re.fullmatch(r"\d{1,9}(\.\d{1,9})?", price, re.ASCII)
+        # Costs are compared by their ratio, and 0 has none.
+        if name not in accelerators() or not is_price or not float(price):
             raise ConfigError(
-                f"--price_per_device_hour_usd={text} must be SYSTEM:USD, such as v5e:1.2; systems "
-                f"are {', '.join(accelerators())}"
+                f"--price_per_device_hour_usd={text} must be SYSTEM:USD, such as v5e:1.2, and above "
+                f"0; systems are {', '.join(accelerators())}"
             )
         prices[name] = float(price)
     return prices

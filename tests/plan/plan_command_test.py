@@ -168,6 +168,7 @@ def test_two_tori_of_one_size_are_two_rows(monkeypatch, capsys):
         ("--on=", "--on is missing"),
         ("--batches=0", "no whole number"),
         ("--price_per_device_hour_usd=v9:1", "must be SYSTEM:USD"),
+        ("--price_per_device_hour_usd=v3:0", "above 0"),
         ("--epochs=-1", "--epochs must be a number above 0"),
         ("--memory --epochs=3", "--memory plans no time and no cost: leave out --epochs"),
         ("--global_batch_sise=3", "did you mean --global_batch_size"),

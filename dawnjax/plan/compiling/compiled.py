@@ -91,7 +91,7 @@ class _Entry:
 
 
 Watch = Callable[[], AbstractContextManager[None]]
-"""Made around each call of a compiler, such as `compiling.Compiling.of`."""
+"""Made around each call of a compiler, such as `progress.Compiling.of`."""
 
 
 def compiled(

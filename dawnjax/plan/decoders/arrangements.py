@@ -1,7 +1,7 @@
 """`dawnjax plan --search=mesh`: arrangements of a decoder on a system that reach the target first.
 
 Every mesh that divides the model, each batch and each `model.remat` is predicted from shapes alone
-(`decoder_step`), and those that fit into a device's memory are compared.
+(`step.py`), and those that fit into a device's memory are compared.
 """
 
 import dataclasses

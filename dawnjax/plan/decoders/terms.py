@@ -1,6 +1,6 @@
 """Parts of a decoder's train step, from its sizes and its arrangement: nothing is compiled.
 
-Each part is in seconds at the data sheets' rates; `decoder_step` fits what a chip makes of them.
+Each part is in seconds at the data sheets' rates; `step.py` fits what a chip makes of them.
 
 Source: Korthikanti et al. 2022 (arXiv 2205.05198) for the bytes of activations and the exchanges of
 a split text; Dao et al. 2022 (arXiv 2205.14135) for attention whose backward pass takes
