@@ -66,7 +66,7 @@ ENTRY = Entry(
     track="digits",
     date="2026-01-02",
     experiment={"name": "digits", "num_epochs": 2.0},
-    source="mine.py",
+    source="",
     files={},
 )
 VERDICT = JudgedEntry(
