@@ -377,8 +377,8 @@ def _prices(texts: Sequence[str]) -> dict[str, float]:
         # Costs are compared by their ratio, and 0 has none.
         if name not in accelerators() or not is_price or not float(price):
             raise ConfigError(
-                f"--price_per_device_hour_usd={text} must be SYSTEM:USD, such as v5e:1.2, and above "
-                f"0; systems are {', '.join(accelerators())}"
+                f"--price_per_device_hour_usd={text} must be SYSTEM:USD, such as v5e:1.2, and "
+                f"above 0; systems are {', '.join(accelerators())}"
             )
         prices[name] = float(price)
     return prices
