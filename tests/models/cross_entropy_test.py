@@ -43,10 +43,10 @@ def test_an_offset_that_all_logits_share_changes_no_loss_and_no_gradient(platfor
     eighths = np.random.default_rng(2).integers(-40, 40, (3, 50)) / 8
     targets = jnp.array([3, 0, 49])
 
-    def losses(logits):
+    def losses(logits) -> jax.Array:
         if platform == "images":
             return smoothed_cross_entropy(logits, targets, smoothing)
-        return token_losses(logits, targets, smoothing, platform)
+        return jnp.asarray(token_losses(logits, targets, smoothing, platform))
 
     def measured(offset):
         logits = jnp.asarray(eighths + offset, jnp.float32)

@@ -185,6 +185,7 @@ def test_signals_to_a_launcher_that_has_just_begun(count, tmp_path, compile_cach
         launcher = start(launch(tmp_path / str(number), compile_cache, layout=layout))
         time.sleep(delay)
         ranks = psutil.Process(launcher.pid).children()
+        sent = time.perf_counter()
         for kind in kinds:
             launcher.send_signal(kind)
             sent = time.perf_counter()
