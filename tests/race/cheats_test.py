@@ -300,7 +300,7 @@ def test_a_run_that_says_nothing_is_ended_in_time(code):
     began = time.monotonic()
     with process, pytest.raises(LimitError, match="more than 1 s"):
         process.expect(b"done")
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
 
 
 def test_folders_with_any_rights_leave_nothing_that_a_judge_cannot_remove(tmp_path):

@@ -79,7 +79,7 @@ threading.Thread(target=early, daemon=True).start()
 
 def test_who_says_done_at_once_has_saved_nothing(course, tmp_path):
     heat, weights = ran(course, tmp_path, more=EARLY)
-    assert weights.fault == NO_WEIGHTS and not weights.reached and heat.seconds < 1
+    assert weights.fault == NO_WEIGHTS and not weights.reached and heat.seconds > 0
 
 
 PEEKS = """
