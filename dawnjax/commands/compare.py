@@ -162,7 +162,8 @@ def _times(
         "ops": [row.to_json() for row in changes.op_changes(first, second)],
     }
     iso = at_budget.iso(first.entry, second.entry)
-    told["cautions"] = at_budget.other_clocks(first.entry, second.entry)
+    entries = first.entry, second.entry
+    told["cautions"] = [*at_budget.other_clocks(*entries), *sides.apart(*entries)]
     told["iso_quality"] = iso and iso.to_json()
     told["decision"] = at_budget.decided(
         [judged.word],

@@ -27,7 +27,7 @@ from dawnjax.statistics.verdict import BETTER as FASTER
 from dawnjax.statistics.verdict import UNDECIDED
 from dawnjax.statistics.verdict import WORSE as SLOWER
 from dawnjax.study.figures import StudyFigures
-from dawnjax.study.sides import Side
+from dawnjax.study.sides import Side, apart
 from dawnjax.tasks.metric import declared_metrics
 from dawnjax.trials.group import OTHER, Entry
 from dawnjax.trials.ours import entries_of
@@ -404,7 +404,9 @@ def _cautions(
     verdicts: Sequence[QualityVerdict],
     pairs: Sequence[tuple[Curves, ...]],
 ) -> list[str]:
-    said = []
+    # Load of the machine moves no quality at an equal number of steps.
+    is_timed = any(budget.unit in ("seconds", "usd") for budget in budgets)
+    said = apart(*entries) if is_timed else []
     for budget, verdict, sides in zip(budgets, verdicts, pairs, strict=True):
         if budget.amount is None:
             said += _different_ends(entries)

@@ -1,6 +1,7 @@
 """One side of a comparison: the trials at a path, and the results of our runs."""
 
 import dataclasses
+import itertools
 
 from dawnjax import records
 from dawnjax.analysis import loading
@@ -9,7 +10,8 @@ from dawnjax.other_logs.columns import BY_NAME, Columns
 from dawnjax.statistics.sample import Sample
 from dawnjax.study.reading import arm_at
 from dawnjax.trials.group import Entry
-from dawnjax.trials.trial import Trial
+from dawnjax.trials.hosts import hosts_of
+from dawnjax.trials.trial import Trial, minute_of
 
 CHOICE = "#"
 """Between a path and the source of one of its entries."""
@@ -92,3 +94,33 @@ def refuse_shared_trials(first: Side, second: Side) -> None:
             f"{len(shared)} of the {len(second.entry.trials)} trials of B are also in A "
             f"({', '.join(shared[:5])}{more}): give each side trials of its own"
         )
+
+
+def apart(first: Entry, second: Entry) -> list[str]:
+    """A caution where the trials of two entries of one system did not take turns on its hosts."""
+    sides = [[trial for trial in entry.trials if trial.directory] for entry in (first, second)]
+    if not all(sides) or sides[0][0].system != sides[1][0].system:
+        return []  # nothing is known, or the systems are what is compared
+    hosts = [{host.hostname for trial in side for host in hosts_of(trial)} - {""} for side in sides]
+    why = ""
+    if all(hosts) and not hosts[0] & hosts[1]:
+        why = f"A ran on {_some(hosts[0])} and B on {_some(hosts[1])}"
+    else:
+        begins = [[trial.began_unix_seconds or 0.0 for trial in side] for side in sides]
+        order = sorted((began, side) for side, of_side in enumerate(begins) for began in of_side)
+        changes = sum(before[1] != after[1] for before, after in itertools.pairwise(order))
+        # Sides in turn change once a round or more; half allows for trials that were made again.
+        if order[0][0] > 0 and 2 * changes <= min(map(len, sides)):
+            spans = [f"{minute_of(min(side))} to {minute_of(max(side))}" for side in begins]
+            why = f"A's trials began from {spans[0]} and B's from {spans[1]} (UTC), not in turn"
+    if not why:
+        return []
+    return [
+        f"{why}: the ratio also holds what differed between those times or machines, such as other "
+        "load; `dawnjax study` with both as arms runs them in turn"
+    ]
+
+
+def _some(names: set[str]) -> str:
+    shown = ", ".join(sorted(names)[:3])
+    return shown + (f" and {len(names) - 3} more" if len(names) > 3 else "")

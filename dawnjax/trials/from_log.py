@@ -101,6 +101,7 @@ def _trial_of(run: LoggedRun, name: str) -> Trial:
         best=_best(target, evaluations),
         epochs_to_target=None if run.reached is None else run.reached["epoch"],
         date=day_of(run.events[0].get("unix_seconds")),
+        began_unix_seconds=run.events[0].get("unix_seconds"),
         interruptions=len(run.attempts) - 1,
         first_losses=_first_losses(run.events),
         losses=tuple(averaged(loss_curve(run.events), MOST_LOSSES)),

@@ -142,6 +142,7 @@ class Trial:
       reasons: Why a field is None.
       warnings: What a reader of the numbers should know.
       fields: Fields of its experiment, by dotted name. Not written.
+      began_unix_seconds: Wall clock at its first event; None if unknown. Not written.
       directory: It was read from there. Not written.
     """
 
@@ -213,6 +214,7 @@ class Trial:
     reasons: dict[str, str] = dataclasses.field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     fields: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+    began_unix_seconds: float | None = dataclasses.field(default=None, compare=False)
     directory: Path | None = dataclasses.field(default=None, compare=False)
 
     @property
@@ -279,7 +281,7 @@ class Trial:
         return {name: value for name, value in plain.items() if name not in _NOT_WRITTEN}
 
 
-_NOT_WRITTEN = ("name", "fields", "directory")
+_NOT_WRITTEN = ("name", "fields", "began_unix_seconds", "directory")
 """What says how it was read."""
 
 
@@ -306,7 +308,13 @@ def schema() -> dict[str, Any]:
 
 def day_of(unix_seconds: Any) -> str:
     """Day (UTC) of a Unix time, `YYYY-MM-DD`; empty for any other value."""
+    return minute_of(unix_seconds)[:10]
+
+
+def minute_of(unix_seconds: Any) -> str:
+    """Minute (UTC) of a Unix time, `YYYY-MM-DD HH:MM`; empty for any other value."""
     try:
-        return datetime.datetime.fromtimestamp(unix_seconds, datetime.UTC).date().isoformat()
+        moment = datetime.datetime.fromtimestamp(unix_seconds, datetime.UTC)
     except (TypeError, ValueError, OverflowError, OSError):
         return ""
+    return moment.isoformat(" ", "minutes")[:16]

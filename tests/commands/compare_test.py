@@ -35,6 +35,35 @@ def test_a_slower_side_is_told_with_what_changed(folders, capsys):
     assert row.split()[6] == "2"  # the ratio: twice the epochs
 
 
+@pytest.mark.parametrize(
+    "order, hosts, said",
+    [
+        ("AAAAABBBBB", "hh", "A's trials began from 2026-03-01 00:00 to 2026-03-01 00:04 and B's"),
+        ("AAABBBBBAA", "hh", "not in turn"),
+        ("ABBAABBAAB", "hh", ""),
+        ("ABABBBBAAA", "hh", ""),
+        ("ABABABABAB", "hi", "A ran on h and B on i"),
+    ],
+)
+def test_sides_that_did_not_take_turns_on_one_machine_are_told(folders, order, hosts, said, capsys):
+    """Load of the machine between two blocks of trials looks like a difference of the sides."""
+    seen = {"A": 0, "B": 0}
+    for place, side in enumerate(order):
+        [log] = (folders / side.lower() / str(seen[side])).glob("*.jsonl")
+        seen[side] += 1
+        events = [json.loads(line) for line in log.read_text().splitlines()]
+        host = {"process_index": 0, "hostname": hosts[side == "B"]}
+        events.insert(-1, {**events[-2], "event": "host_summary", "hosts": [host]})
+        for event in events:
+            event["unix_seconds"] = 1772323200.0 + 60 * place  # 2026-03-01
+        log.write_text("".join(json.dumps(event) + "\n" for event in events))
+    for more in ([], ["--at=seconds=10"]):
+        assert main(["compare", f"{folders}/a", f"{folders}/b", *more]) == 0
+        text = capsys.readouterr().out
+        assert said in text
+        assert ("`dawnjax study` with both as arms" in text) == bool(said)
+
+
 def test_json_holds_what_the_text_says(folders, capsys):
     assert main(["compare", f"{folders}/b", f"{folders}/a", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
