@@ -1,6 +1,7 @@
 """Progress of a run on the screen: a live line, or plain lines where nobody watches."""
 
 import contextlib
+import itertools
 import sys
 import time
 from pathlib import Path
@@ -58,6 +59,31 @@ _PHASES = {
 }
 
 
+FEWEST_EVALUATIONS = 8
+"""To a run's length. With fewer, a time to accuracy holds over an eighth of the run as waiting."""
+
+
+def coarse_evaluation(experiment: Experiment, spec: AnySpec) -> str:
+    """A warning where evaluations lie too far apart for a time to accuracy; empty without."""
+    if not experiment.has_length or experiment.name.endswith("_tiny"):
+        return ""
+    steps, last = experiment.evaluation_steps(spec), experiment.num_steps(spec)
+    gap = max((after - before for before, after in itertools.pairwise(steps)), default=last)
+    finest = max(1, last // FEWEST_EVALUATIONS)
+    # A step more: ends of epochs are rounded to steps.
+    if gap <= finest + 1:
+        return ""
+    if experiment.evaluation.every_steps:
+        flag = f"every_steps={finest}"
+    else:
+        flag = f"every_epochs={experiment.length_in_epochs(spec) / FEWEST_EVALUATIONS:.3g}"
+    return (
+        f"evaluations are up to {gap} of the run's {last} steps apart: its time to accuracy may be "
+        f"too long by {gap / last:.0%} of the run; --evaluation.{flag} gives "
+        f"{FEWEST_EVALUATIONS} of them"
+    )
+
+
 class Display:
     """Shows a run on standard error; the closing table goes to standard output."""
 
@@ -86,6 +112,8 @@ class Display:
         )
         self.note(f"{self._experiment.name}: to {targets} on {mesh.devices.size} x {device}")
         self.note(f"in {run_dir}; if it is interrupted, resume with: {resume_command}")
+        if self._enabled and (line := coarse_evaluation(self._experiment, self._spec)):
+            self.warning(line)
         if self._live is not None:
             with contextlib.suppress(OSError):
                 self._live.start()

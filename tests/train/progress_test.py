@@ -1,15 +1,19 @@
 """Progress of a run as a person sees it."""
 
 import array
+import dataclasses
 import io
 import sys
+import types
 
+import numpy as np
+import pytest
 from dataset_specs import SMALL_IMAGES
 from rich.progress import Progress
 
 from dawnjax.call_queue import CallQueue
 from dawnjax.config.experiment_modules import load_experiment
-from dawnjax.progress import Display
+from dawnjax.progress import Display, coarse_evaluation
 
 
 class Terminal(io.StringIO):
@@ -52,3 +56,37 @@ def test_a_reader_that_is_gone_ends_no_run(monkeypatch):
     display.note("a line")
     display.phase("train")
     display.close()
+
+
+@pytest.mark.parametrize(
+    "evaluation, length, said",
+    [
+        (
+            {"every_epochs": 4.0},
+            {"num_epochs": 12},
+            "33% of the run; --evaluation.every_epochs=1.5",
+        ),
+        ({"every_epochs": 1.5}, {"num_epochs": 12}, ""),
+        ({"every_epochs": 1.0, "first_epoch": 11.0}, {"num_epochs": 12}, ""),
+        (
+            {"every_steps": 50},
+            {"num_epochs": 0, "max_steps": 200},
+            "25% of the run; --evaluation.ev",
+        ),
+        ({"every_steps": 25}, {"num_epochs": 0, "max_steps": 200}, ""),
+        ({"every_epochs": 4.0}, {"num_epochs": 0, "max_seconds": 60.0}, ""),
+    ],
+)
+def test_evaluations_far_apart_are_told_once_before_the_clock(
+    evaluation, length, said, tmp_path, monkeypatch
+):
+    digits = load_experiment("digits")
+    evaluation = dataclasses.replace(digits.evaluation, **{"first_epoch": 0.0, **evaluation})
+    given = dataclasses.replace(digits, evaluation=evaluation, global_batch_size=5, **length)
+    line = coarse_evaluation(given, SMALL_IMAGES)
+    assert said in line and bool(line) == bool(said)
+    monkeypatch.setattr(sys, "stderr", written := io.StringIO())
+    device = types.SimpleNamespace(device_kind="cpu")
+    mesh = types.SimpleNamespace(devices=np.array([device]))
+    Display(given, SMALL_IMAGES, enabled=True).begin(tmp_path, mesh, "dawnjax train")
+    assert written.getvalue().count("warning: evaluations are up to") == bool(said)

@@ -54,6 +54,6 @@ EXPERIMENT = Experiment(
     schedule=WarmupCosine(),
     num_epochs=30,
     global_batch_size=32,
-    evaluation=Evaluation(every_epochs=5, global_batch_size=50),
+    evaluation=Evaluation(every_epochs=2, global_batch_size=50),
     targets=(Target(metric="mean_squared_error", value=0.291, direction="at_most"),),
 )
