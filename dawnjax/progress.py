@@ -9,7 +9,7 @@ from typing import Any
 
 from jax.sharding import Mesh
 from rich.console import Console, RenderableType
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress, SpinnerColumn, Task, TextColumn, TimeRemainingColumn
 from rich.table import Column
 from rich.text import Text
 
@@ -43,6 +43,16 @@ class _Console(Console):
 
     def show_line(self, text: str) -> None:
         self.show(Text(escaped(text)))
+
+
+class TimeToLastStep(TimeRemainingColumn):
+    """Time that the steps left take; nothing in other phases, whose end is not known."""
+
+    def render(self, task: Task) -> Text:
+        left = task.time_remaining
+        if task.fields["phase"] != "train" or task.finished or left is None:
+            return Text("")
+        return super().render(task) + Text(" to the last step")
 
 
 _PHASES = {
@@ -93,9 +103,9 @@ class Display:
         self._live: Progress | None = None
         if enabled and self._console.is_terminal:
             text = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True))
-            columns = (SpinnerColumn(), text, TimeRemainingColumn(elapsed_when_finished=True))
+            columns = (SpinnerColumn(), text, TimeToLastStep())
             self._live = Progress(*columns, console=self._console, transient=True)
-            self._line_of_run = self._live.add_task("starting", total=None)
+            self._line_of_run = self._live.add_task("starting", total=None, phase="setup")
         self._last_shown = 0.0
         self._best: dict[str, float] = {}
 
@@ -119,7 +129,7 @@ class Display:
                 self._live.start()
 
     def phase(self, name: str) -> None:
-        self._update(description=_PHASES.get(name, name))
+        self._update(description=_PHASES.get(name, name), phase=name)
 
     def remember(self, metrics: dict[str, Any]) -> None:
         """Include an evaluation of an earlier attempt in the best that is shown."""
