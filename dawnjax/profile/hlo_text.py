@@ -69,7 +69,7 @@ class Instruction:
     """One instruction: `name = shapes opcode(operands), attributes`.
 
     `attributes` is the text after the operands, with `parameter_number` or `literal` first. A tuple
-    has several `shapes`.
+    has several `shapes`, and the text of each of its `elements`.
     """
 
     name: str
@@ -78,6 +78,7 @@ class Instruction:
     operands: tuple[str, ...]
     attributes: str
     is_root: bool = False
+    elements: tuple[str, ...] = ()
 
     @property
     def num_bytes(self) -> int:
@@ -185,6 +186,7 @@ def parse_module(text: str) -> Module:
                 continue
             instruction = _parse_instruction(line)
             if instruction is not None:
+                instructions |= _elements_read(instruction, instructions)
                 instructions[instruction.name] = instruction
             continue
         head = _COMPUTATION.match(line)
@@ -221,7 +223,30 @@ def _parse_instruction(line: str) -> Instruction | None:
     else:
         operands = tuple(_operand_names(inside))
     shapes = tuple(_shapes(shape_text))
-    return Instruction(name, shapes, opcode, operands, attributes, bool(is_root))
+    elements = tuple(_parts(shape_text[1:-1])) if shape_text.startswith("(") else ()
+    return Instruction(name, shapes, opcode, operands, attributes, bool(is_root), elements)
+
+
+def _elements_read(
+    instruction: Instruction, before: dict[str, Instruction]
+) -> dict[str, Instruction]:
+    """Instructions for the operands written `tuple#1`, short for `get-tuple-element(tuple)`.
+
+    XLA of jax 0.12 writes its dumped programs so. An operand that is not known would leave its
+    bytes and FLOPs out, so it is an error.
+    """
+    read = {}
+    for operand in instruction.operands:
+        whole, _, index = operand.rpartition("#")
+        if operand in before:
+            continue
+        elements = before[whole].elements if whole in before else ()
+        if not index.isdigit() or int(index) >= len(elements):
+            raise ProgramTextError(f"the program's text is not understood: what is {operand!r}?")
+        shapes = tuple(_shapes(elements[int(index)]))
+        attributes = f"index={index}"
+        read[operand] = Instruction(operand, shapes, "get-tuple-element", (whole,), attributes)
+    return read
 
 
 def _shapes(text: str) -> Iterator[Shape]:
@@ -234,11 +259,17 @@ def _shapes(text: str) -> Iterator[Shape]:
 
 
 def _operand_names(text: str) -> Iterator[str]:
-    cuts = [p for p, mark, depth in _marks(text, 0) if mark == "," and depth == 0]
-    for start, end in itertools.pairwise([-1, *cuts, len(text)]):
-        name = text[start + 1 : end].strip().rpartition(" ")[2].lstrip("%")
+    for part in _parts(text):
+        name = part.rpartition(" ")[2].lstrip("%")
         if name:
             yield name
+
+
+def _parts(text: str) -> Iterator[str]:
+    """What commas outside brackets part."""
+    cuts = [p for p, mark, depth in _marks(text, 0) if mark == "," and depth == 0]
+    for start, end in itertools.pairwise([-1, *cuts, len(text)]):
+        yield text[start + 1 : end].strip()
 
 
 def _closing(text: str, opened: int) -> int:

@@ -135,6 +135,21 @@ custom_call_target="__cudnn${target}", backend_config={{"a":"b"}}""")
     assert counted.product_flops == 2 * (2 * 4 * 4 * 16) * (3 * 3 * 3)
 
 
+def test_an_element_of_a_tuple_is_an_operand_in_both_of_xla_s_forms():
+    product = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    counted = program(f"""
+  %x = f32[8,32]{{1,0}} parameter(0)
+  %y = ((f32[8,8]{{1,0}}, s32[]), bf16[32,16]{{1,0:T(8,128)(2,1)}}) custom-call(%x)
+  %z = bf16[32,16]{{1,0}} get-tuple-element(%y), index=1
+  %long = f32[8,16]{{1,0}} dot(%x, %z), {product}
+  %short = f32[8,16]{{1,0}} dot(%x, %y#1), {product}
+  ROOT %copy = ((f32[8,8]{{1,0}}, s32[])) tuple(%y#0)""")
+    long, short = counted.ops["long"], counted.ops["short"]
+    assert short.product_flops == long.product_flops == 2 * 8 * 16 * 32
+    assert short.num_bytes == long.num_bytes == 4 * 8 * 32 + 2 * 32 * 16 + 4 * 8 * 16
+    assert set(counted.ops) == {"y", "long", "short"}
+
+
 def test_a_cublas_call_is_counted_by_its_dimensions():
     counted = program("""
   %p = bf16[8,32]{1,0} parameter(0)
@@ -376,7 +391,13 @@ def test_scopes_are_what_the_model_named(op_name, scope):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "module @jit_f {}", "HloModule jit_f\n\n%a (x: f32[]) -> f32[] {\n}\n"]
+    "text",
+    [
+        *("", "module @jit_f {}", "HloModule jit_f\n\n%a (x: f32[]) -> f32[] {\n}\n"),
+        # Left out, an operand would make the counts too low.
+        "HloModule f\n\nENTRY %a () -> s32[] {\n  ROOT %b = s32[] abs(%c#0)\n}\n",
+        "HloModule f\n\nENTRY %a () -> s8[] {\n  %b = s8[] iota()\n  ROOT %c = s8[] abs(%b#0)\n}\n",
+    ],
 )
 def test_what_is_no_compiled_program_is_one_line(text):
     with pytest.raises(ProgramTextError) as error:
