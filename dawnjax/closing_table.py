@@ -181,6 +181,7 @@ def _processes_note(result: Trial) -> str:
 
 
 def _compilation_note(result: Trial) -> str:
+    holds = "all programs, traced, compiled or read back, and run once on zeros; "
     before = result.compile_seconds_before_run_start
     within = result.compile_seconds_in_time_to_accuracy
     if before is None:
@@ -191,4 +192,4 @@ def _compilation_note(result: Trial) -> str:
         where = f"{before:.3f} s before run_start, not in the time to accuracy"
         where += f"; {within:.3f} s in it, after a restart" if within else ""
     states = " and ".join(sorted(set(result.compile_cache.values()))) or "off"
-    return f"{where}; cache of compiled programs: {states}"
+    return f"{holds}{where}; cache of compiled programs: {states}"

@@ -143,7 +143,7 @@ class Display:
     def compiled(self, name: str, seconds: float, cache: str) -> None:
         """Show that a program is ready, if it took over a second."""
         if seconds > 1.0:
-            self.note(f"compiled {name} in {seconds:.1f} s (cache {cache})")
+            self.note(f"compiled the program {name} in {seconds:.1f} s (cache {cache})")
 
     def note(self, message: str) -> None:
         if self._enabled:
