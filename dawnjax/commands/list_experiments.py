@@ -1,6 +1,7 @@
 """`dawnjax list`: the experiments, their needs and their observations."""
 
 import sys
+import textwrap
 from pathlib import Path
 
 from absl import flags
@@ -16,6 +17,9 @@ from dawnjax.errors import ExitStatus
 from dawnjax.page.boxes import boxed
 from dawnjax.page.table import Table, of_words
 from dawnjax.tasks.task import find_metric
+
+COLUMNS = 80
+"""Where the output is no terminal, whose width is not known."""
 
 
 def main(argv: list[str]) -> int:
@@ -37,9 +41,17 @@ def main(argv: list[str]) -> int:
     if sys.stdout.isatty():
         Console(highlight=False).print(boxed(_table(experiments), lines=True))
         return ExitStatus.DONE
-    for experiment in experiments:  # a line each, so that grep and cut find whole words
-        facts = _facts(experiment)
-        print(experiment.name, *(f"{title}: {text}" for title, text in facts), sep="\t")
+    wrap = textwrap.TextWrapper(
+        COLUMNS,
+        initial_indent="  ",
+        subsequent_indent="      ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    for experiment in experiments:
+        print(experiment.name)
+        for title, text in _facts(experiment):
+            print(wrap.fill(f"{title}: {text}"))
     return ExitStatus.DONE
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import subprocess
+import re
 import sys
 from typing import Any
 
@@ -252,13 +253,14 @@ def test_a_name_that_is_no_name_of_a_file_is_refused(tmp_path, name):
 
 def test_list_never_cuts_a_name(capsys, monkeypatch, tmp_path):
     assert list_experiments.main([]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split("\t")[0] for line in lines] == experiment_names()
-    digits = next(line for line in lines if line.startswith("digits\t"))
-    assert "\ttask: classification\t" in digits and "top_1_accuracy >= 0.9915" in digits
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 80  # of a pipe, whose reader's width is not known
+    assert [line for line in text.splitlines() if not line.startswith(" ")] == experiment_names()
+    facts = {block.split()[0]: " ".join(block.split()) for block in re.split(r"\n(?=\S)", text)}
+    digits = facts["digits"]
+    assert " task: classification " in digits and "top_1_accuracy >= 0.9915" in digits
     assert "20 of 20 reached" in digits and "final quality 0.99" in digits
-    squad = next(line for line in lines if line.startswith("squad_small\t"))
-    assert "4 of 5 reached, mean TTA of those 186 s" in squad
+    assert "4 of 5 reached, mean TTA of those 186 s" in facts["squad_small"]
     assert list_experiments.main([derived(tmp_path / "mine.py", num_epochs="3.0")]) == 0
     assert "not yet measured" in capsys.readouterr().out
     monkeypatch.setenv("COLUMNS", "80")
