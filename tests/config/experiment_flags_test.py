@@ -2,8 +2,8 @@
 
 import dataclasses
 import json
-import subprocess
 import re
+import subprocess
 import sys
 from typing import Any
 
