@@ -13,7 +13,6 @@ import concurrent.futures
 import dataclasses
 import functools
 import hashlib
-import itertools
 import json
 import os
 import pathlib
@@ -389,9 +388,19 @@ _LIMITS = Limits(
     member_bytes=coco_annotations.MOST_BYTES,
     total_bytes=2**37,
 )
+_MOST_ANNOTATION_BYTES = 2**30
+"""Of all annotation files, which are held together."""
+
 _MOST_IMAGE_BYTES = 2**26
+_MOST_PIXEL_BYTES = 8
+"""A pixel takes as many in a PNG of 16 bits and four channels that does not shrink."""
+
+_BYTES_BESIDE = 2**22
+"""Of an image file, for previews and other notes besides its pixels."""
+
 _ARCHIVES = (".zip", ".tar")
-FILES_AT_ONCE = 256
+BYTES_AT_ONCE = 2**26
+"""Of image files and their pixels, which are in memory together; one image may have more."""
 
 DEFAULTS: dict[Split, str] = {"train": "instances_train2017.json", "eval": "instances_val2017.json"}
 
@@ -436,6 +445,7 @@ def open_source(
     wanted = [file for files in annotated.values() for file in files]
     contents: dict[str, tuple[str, bytes]] = {}
     sizes: dict[str, int] = {}
+    annotation_bytes = 0
     for member in members(path):
         where = f"{member.source}: {member.name}"
         if member.name in sizes:
@@ -445,6 +455,12 @@ def open_source(
             if f"/{member.name}".endswith(f"/{file}"):
                 if file in contents:
                     raise DataError(f"{where} and {contents[file][0]} both end in {file}")
+                annotation_bytes += member.size
+                if annotation_bytes > _MOST_ANNOTATION_BYTES:
+                    raise DataError(
+                        f"{where}: the annotations have more than {_MOST_ANNOTATION_BYTES:,} bytes "
+                        "together"
+                    )
                 contents[file] = where, member.read()
     absent = next((file for file in wanted if file not in contents), None)
     if absent is not None:
@@ -475,33 +491,50 @@ def places_of(
     path: pathlib.Path, annotations: dict[Split, Annotations], sizes: dict[str, int]
 ) -> dict[str, list[Place]]:
     """Images that each file is, by its name; every image has one."""
-    by_end: dict[int, dict[str, list[str]]] = {}
+    listed = [image.file_name for part in annotations.values() for image in part.images]
+    by_end = _by_end(sizes, {name for written in listed for name in _spellings(written)})
     places: dict[str, list[Place]] = defaultdict(list)
     for split, part in annotations.items():
         for row, (image, where) in enumerate(zip(part.images, part.where, strict=True)):
             about = f"{where}: image {image.id} ({coco_annotations.short_name(image)})"
             found: list[str] = []
-            # As it is written, else as other systems' tools may mean it.
-            for name in (image.file_name, posixpath.normpath(image.file_name.replace("\\", "/"))):
-                parts = name.count("/") + 1
-                if parts not in by_end:
-                    by_end[parts] = _by_end(sizes, parts)
-                found = found or by_end[parts].get(name, [])
+            for name in _spellings(image.file_name):
+                found = found or by_end.get(name, [])
             if not found:
                 raise DataError(f"{about}: its file is missing in {path}")
             if len(found) > 1:
                 raise DataError(f"{about}: may be {found[0]} or {found[1]} of {path}")
-            if sizes[found[0]] > _MOST_IMAGE_BYTES:
-                raise DataError(f"{about}: its file has {sizes[found[0]]:,} bytes")
+            most = _MOST_PIXEL_BYTES * image.height * image.width + _BYTES_BESIDE
+            most = min(most, _MOST_IMAGE_BYTES)
+            if sizes[found[0]] > most:
+                raise DataError(
+                    f"{about}: its file has {sizes[found[0]]:,} bytes; at most {most:,} are read "
+                    f"for {image.width}x{image.height} pixels"
+                )
             places[found[0]].append((split, row))
     return dict(places)
 
 
-def _by_end(names: Iterable[str], parts: int) -> dict[str, list[str]]:
-    """Names by their last parts; a file of the same name can be in each of many folders."""
+def _spellings(name: str) -> tuple[str, str]:
+    """A name as it is written, and as other systems' tools may mean it."""
+    return name, posixpath.normpath(name.replace("\\", "/"))
+
+
+def _by_end(names: Iterable[str], wanted: set[str]) -> dict[str, list[str]]:
+    """Names by those of their ends that are wanted, two of each at most.
+
+    A file of the same name can be in each of many folders.
+    """
+    depths = sorted({end.count("/") + 1 for end in wanted})
     ends: dict[str, list[str]] = defaultdict(list)
     for name in names:
-        ends["/".join(name.split("/")[-parts:])].append(name)
+        parts = name.split("/")
+        for depth in depths:
+            if depth > len(parts):
+                break
+            end = "/".join(parts[-depth:])
+            if end in wanted and len(ends[end]) < 2:
+                ends[end].append(name)
     return ends
 
 
@@ -556,16 +589,29 @@ def _images(
     end = 0
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as threads:
         # A tar is read in its order; what is decoded at once was read before.
-        while contents := [(m, m.read()) for m in itertools.islice(wanted, FILES_AT_ONCE)]:
+        while contents := _together(source, split, rows, wanted):
             jobs = [threads.submit(_check_image, source, member, data) for member, data in contents]
             for job in jobs:
                 job.result()
             turned += [m.name for m, data in contents if orientation_of(data) > 1]
-            for member, data in contents:
+            progress(len(contents))
+            while contents:
+                member, data = contents.pop(0)
                 spans[rows[member.name]] = (end, len(data))
                 end += len(data)
                 yield np.frombuffer(data, np.uint8)
-            progress(len(contents))
+
+
+def _together(
+    source: Source, split: Split, rows: dict[str, list[int]], wanted: Iterator[Member]
+) -> list[tuple[Member, bytes]]:
+    """The next image files, read: as many as `BYTES_AT_ONCE` holds with their pixels."""
+    images, contents, num_bytes = source.annotations[split].images, [], 0
+    while num_bytes < BYTES_AT_ONCE and (member := next(wanted, None)):
+        image = images[rows[member.name][0]]
+        contents.append((member, member.read()))
+        num_bytes += member.size + 3 * image.height * image.width
+    return contents
 
 
 def _notes(source: Source, turned: list[str]) -> Iterator[str]:

@@ -63,6 +63,11 @@ LIMITS = Limits()
 _MOST_HEADER_BYTES = 2**16
 """Of a tar's extended header, which tarfile reads whole; a path has at most 4,096 bytes."""
 
+_PACKED_TIGHT = 2**26
+_TIGHTEST = 100
+"""What expands to more than `_PACKED_TIGHT` bytes may be so many times as large as it is packed:
+text shrinks to a tenth, and Deflate packs a long run of one letter to a thousandth."""
+
 _XZ_BYTES = 132 * 2**20
 """Memory to unpack an .xz, which its header asks for: the highest preset takes 65 MiB, a dictionary
 of 128 MiB takes 129."""
@@ -208,6 +213,7 @@ def _zip_members(path: pathlib.Path, limits: Limits) -> Iterator[Member]:
 
             def read(info: zipfile.ZipInfo = info, name: str = name) -> bytes:
                 budget.spend(name, info.file_size)
+                _check_ratio(f"{path}: {shown(name)}", info.file_size, info.compress_size)
                 # Without a number of bytes, zipfile unpacks up to 2 GiB before it looks at the
                 # size that is stated. The one more makes it compare the checksum at the end.
                 with archive.open(info) as file:
@@ -239,7 +245,8 @@ class _TarInfo(tarfile.TarInfo):
 def _tar_members(path: pathlib.Path, limits: Limits) -> Iterator[Member]:
     budget = _Budget(path, limits)
     with records.open_plain(path) as file:
-        stream: Any = _Bounded(_OPENERS[kind_of(path)](file), path, limits.total_bytes)
+        opened = _OPENERS[kind_of(path)](file)
+        stream: Any = _Bounded(opened, path, limits.total_bytes, file.tell)
         with tarfile.open(fileobj=stream, mode="r|", tarinfo=_TarInfo) as archive:
             while info := archive.next():
                 archive.members.clear()  # type: ignore[attr-defined]  # each costs a kilobyte
@@ -292,11 +299,23 @@ _OPENERS: dict[Kind, Callable[[IO[bytes]], _Stream]] = {
 }
 
 
+def _check_ratio(where: str, expanded: int, packed: int) -> None:
+    if expanded > max(_PACKED_TIGHT, _TIGHTEST * packed):
+        raise DataError(
+            f"{where}: expands to {expanded:,} bytes from {packed:,}, more than {_TIGHTEST} times "
+            "as many; unpack it to a folder"
+        )
+
+
 class _Bounded:
     """Stream that fails beyond a number of bytes, and knows whether a tar in it is whole."""
 
-    def __init__(self, stream: _Stream, path: pathlib.Path, limit: int) -> None:
+    def __init__(
+        self, stream: _Stream, path: pathlib.Path, limit: int, num_packed: Callable[[], int]
+    ) -> None:
         self._stream = stream
+        self._num_packed = num_packed
+        self._expanded = 0
         self._path = path
         self._left = limit
         self._tail = b""
@@ -307,6 +326,8 @@ class _Bounded:
         self._left -= len(data)
         if self._left < 0:
             raise DataError(f"{self._path}: expands to more than a data set may")
+        self._expanded += len(data)
+        _check_ratio(str(self._path), self._expanded, self._num_packed())
         if data:
             self._tail = (self._tail + data[-1024:])[-1024:]
         return data

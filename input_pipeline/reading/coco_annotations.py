@@ -13,7 +13,7 @@ Source: cocodataset.org, "Data format".
 import dataclasses
 from collections import Counter
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -29,19 +29,29 @@ MOST_OBJECTS = 1000
 
 Count = Literal["images", "empty", "objects", "crowd", "no_area", "over_border"]
 
-MOST_BYTES = 2**30
-_MOST_MARKS = 160_000_000
-"""A file of outlines of `MOST_BYTES` has as many; each costs at most 40 bytes of memory."""
+MOST_BYTES = 2**29
+"""Of one file; `instances_train2017.json` has 448 MB."""
+
+_MOST_MARKS = 100_000_000
+"""More than a file of outlines of `MOST_BYTES` has; each costs at most 40 bytes of memory."""
+
+_DEEPEST_NAME = 100
+"""Parts of the path of an image's file."""
 
 _MOST_MASK_BYTES = 2**24
 """Of the text of one annotation's segmentation, which takes up to 30 times as much in memory."""
 
+_MERGED_AT_ONCE = 16
 _MOST_SIDE = 2**16
 _LARGEST = 1e6
 """Of a coordinate, in pixels."""
 
 _LONGEST = 1e6
-"""Of a polygon's outline, in pixels: filling it takes memory for each of them."""
+"""Of the outlines of an object, in pixels: filling them takes time and memory for each pixel."""
+
+_PIXELS, _PIXELS_PER_BYTE = 2e7, 16
+"""The outlines of a split have as many pixels at most, and so many more for each byte of its files:
+boxes written as polygons with a perimeter of 3,200 pixels pass, in sets of any size."""
 
 
 class Image(msgspec.Struct):
@@ -117,6 +127,7 @@ def read(files: Sequence[tuple[str, bytes]], *, with_masks: bool) -> Annotations
         raise DataError(f"{first_name}: holds no images")
     objects: dict[int, list[tuple[Annotation, bytes]]] = {number: [] for number in images}
     numbers = {category.id: place for place, category in enumerate(categories, 1)}
+    left = most = _PIXELS + _PIXELS_PER_BYTE * sum(len(content) for _, content in files)
     for name, file in listed:
         seen: set[int] = set()
         for annotation in file.annotations:
@@ -131,7 +142,13 @@ def read(files: Sequence[tuple[str, bytes]], *, with_masks: bool) -> Annotations
             if annotation.category_id not in numbers:
                 raise DataError(f"{where} is of category {annotation.category_id}, which is none")
             _check_box(where, annotation, image)
-            mask = _mask(where, annotation, image) if with_masks else b""
+            mask, outline = _mask(where, annotation, image) if with_masks else (b"", 0.0)
+            left -= outline
+            if left < 0:
+                raise DataError(
+                    f"{where}: the outlines up to here have more than {most:,.0f} pixels; shrink "
+                    "images and annotations, or give --masks=false"
+                )
             objects[image.id].append((annotation, mask))
             if len(objects[image.id]) > MOST_OBJECTS:  # of several files together
                 raise DataError(f"{where}: the image has more than {MOST_OBJECTS:,} objects")
@@ -194,6 +211,9 @@ def _decoded(name: str, content: bytes) -> _File:
     content = text_files.unmarked(name, content)
     if not content or content.isspace():
         raise DataError(f"{name}: is empty")
+    for start in range(0, len(content) - _MOST_MASK_BYTES, _MOST_MASK_BYTES):
+        if content.find(b'"', start, start + _MOST_MASK_BYTES) < 0:
+            raise DataError(f"{name}: one text or list in it has {_MOST_MASK_BYTES:,} bytes or more")
     try:
         records.check_json(content, _MOST_MARKS)
         return msgspec.json.decode(content, type=_File)
@@ -226,6 +246,10 @@ def _check_image(name: str, image: Image) -> None:
         )
     if not image.file_name:
         raise DataError(f"{name}: image {image.id} has no file name")
+    if image.file_name.replace("\\", "/").count("/") >= _DEEPEST_NAME:
+        raise DataError(
+            f"{_about(name, image)}: its name leads through {_DEEPEST_NAME} folders or more"
+        )
 
 
 def _check_box(where: str, annotation: Annotation, image: Image) -> None:
@@ -242,8 +266,8 @@ def _check_box(where: str, annotation: Annotation, image: Image) -> None:
         raise DataError(f"{where}: bbox {shown} lies outside of the image of {size}")
 
 
-def _mask(where: str, annotation: Annotation, image: Image) -> bytes:
-    """Packed run lengths of an annotation's mask."""
+def _mask(where: str, annotation: Annotation, image: Image) -> tuple[bytes, float]:
+    """Packed run lengths of an annotation's mask, and the pixels of its outlines."""
     height, width, text = image.height, image.width, annotation.segmentation
     if len(text) > _MOST_MASK_BYTES:
         raise DataError(f"{where}: its segmentation has more than {_MOST_MASK_BYTES:,} bytes")
@@ -258,26 +282,38 @@ def _mask(where: str, annotation: Annotation, image: Image) -> bytes:
             )
         runs = {"size": [height, width], "counts": given.counts}
         try:
-            return run_lengths.masks().frPyObjects(runs, height, width)["counts"]
+            return run_lengths.masks().frPyObjects(runs, height, width)["counts"], 0.0
         except ValueError as error:
             raise DataError(f"{where}: {error}") from None
     if not given:
         raise DataError(f"{where}: has no segmentation; give --masks=false if no mask is wanted")
+    outline = 0.0
     for polygon in given:
         if len(polygon) < 6 or len(polygon) % 2:
             raise DataError(f"{where}: a polygon has {len(polygon)} numbers; 3 points have 6")
         if max(map(abs, polygon)) >= _LARGEST:
             raise DataError(f"{where}: a polygon has a coordinate that is no number of pixels")
-        # Few numbers of this size need no sum.
-        if len(polygon) * max(map(abs, polygon)) > _LONGEST and _outline(polygon) > _LONGEST:
-            raise DataError(f"{where}: a polygon's outline is longer than {_LONGEST:,.0f} pixels")
-    masks = run_lengths.masks()
-    return masks.merge(masks.frPyObjects(given, height, width))["counts"]
+        outline += _outline(polygon)
+        if outline > _LONGEST:
+            raise DataError(f"{where}: its outlines are longer than {_LONGEST:,.0f} pixels")
+    return _united(run_lengths.masks().frPyObjects(given, height, width))["counts"], outline
+
+
+def _united(masks: list[Any]) -> Any:
+    """Union of masks by halves: one after another would walk the first's runs for each."""
+    if len(masks) == 1:
+        return masks[0]
+    if len(masks) <= _MERGED_AT_ONCE:
+        return run_lengths.masks().merge(masks)
+    half = len(masks) // 2
+    return run_lengths.masks().merge([_united(masks[:half]), _united(masks[half:])])
 
 
 def _outline(polygon: list[float]) -> float:
-    points = np.array(polygon, np.float64).reshape(-1, 2)
-    return float(np.abs(points - np.roll(points, 1, axis=0)).max(axis=1).sum())
+    """Pixels of a closed outline."""
+    xs, ys = polygon[::2], polygon[1::2]
+    steps = zip(xs, ys, [xs[-1], *xs[:-1]], [ys[-1], *ys[:-1]], strict=True)
+    return sum(max(abs(x - last_x), abs(y - last_y), 1) for x, y, last_x, last_y in steps)
 
 
 def _about(name: str, image: Image) -> str:
