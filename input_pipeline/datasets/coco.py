@@ -402,6 +402,8 @@ _ARCHIVES = (".zip", ".tar")
 BYTES_AT_ONCE = 2**26
 """Of image files and their pixels, which are in memory together; one image may have more."""
 
+_BYTES_OF_AN_ENTRY = 2**12
+
 DEFAULTS: dict[Split, str] = {"train": "instances_train2017.json", "eval": "instances_val2017.json"}
 
 
@@ -595,8 +597,9 @@ def _images(
                 job.result()
             turned += [m.name for m, data in contents if orientation_of(data) > 1]
             progress(len(contents))
-            while contents:
-                member, data = contents.pop(0)
+            contents.reverse()
+            while contents:  # each is let go as it is written
+                member, data = contents.pop()
                 spans[rows[member.name]] = (end, len(data))
                 end += len(data)
                 yield np.frombuffer(data, np.uint8)
@@ -606,11 +609,12 @@ def _together(
     source: Source, split: Split, rows: dict[str, list[int]], wanted: Iterator[Member]
 ) -> list[tuple[Member, bytes]]:
     """The next image files, read: as many as `BYTES_AT_ONCE` holds with their pixels."""
-    images, contents, num_bytes = source.annotations[split].images, [], 0
+    images, num_bytes = source.annotations[split].images, 0
+    contents: list[tuple[Member, bytes]] = []
     while num_bytes < BYTES_AT_ONCE and (member := next(wanted, None)):
         image = images[rows[member.name][0]]
         contents.append((member, member.read()))
-        num_bytes += member.size + 3 * image.height * image.width
+        num_bytes += _BYTES_OF_AN_ENTRY + member.size + 3 * image.height * image.width
     return contents
 
 

@@ -213,7 +213,9 @@ def _decoded(name: str, content: bytes) -> _File:
         raise DataError(f"{name}: is empty")
     for start in range(0, len(content) - _MOST_MASK_BYTES, _MOST_MASK_BYTES):
         if content.find(b'"', start, start + _MOST_MASK_BYTES) < 0:
-            raise DataError(f"{name}: one text or list in it has {_MOST_MASK_BYTES:,} bytes or more")
+            raise DataError(
+                f"{name}: one text or list in it has {_MOST_MASK_BYTES:,} bytes or more"
+            )
     try:
         records.check_json(content, _MOST_MARKS)
         return msgspec.json.decode(content, type=_File)

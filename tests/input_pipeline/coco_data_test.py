@@ -202,7 +202,7 @@ ABOUT = "train.json: annotation 2 of image 2 (002.png)"
         ),
         (
             changed((*OBJECT, "segmentation"), [[0, 0, 9e5, 9e5, 0, 9e5]]),
-            f"{ABOUT}: a polygon's outline is longer than 1,000,000 pixels",
+            f"{ABOUT}: its outlines are longer than 1,000,000 pixels",
         ),
         (changed(("images", 1, "height"), 0), "image 2 (002.png) has 30x0 pixels"),
         (changed(("images", 1, "height"), 10**9), "has 30x1000000000 pixels"),
@@ -234,6 +234,18 @@ def test_what_is_not_read_is_never_made():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert len(found.images) == 3 and peak < 60e6
+
+
+def test_a_mask_of_many_polygons_is_their_union():
+    places = np.random.default_rng(0).integers(0, 15, (40, 1, 2))
+    squares = places + np.array([[0, 0], [3, 0], [3, 3], [0, 3]])
+    train = changed((*OBJECT, "segmentation"), squares.reshape(40, -1).tolist())
+    found = coco_annotations.read([("a.json", json.dumps(train).encode())], with_masks=True)
+    wanted = np.zeros((20, 30), bool)
+    for left, top in places[:, 0]:
+        wanted[top : top + 3, left : left + 3] = True
+    assert found.objects.masks is not None
+    np.testing.assert_array_equal(run_lengths.unpack(found.objects.masks[1], 20, 30), wanted)
 
 
 def test_damaged_images_and_absent_files_are_one_line(tmp_path, capsys):

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import hostile_objects
 import numpy as np
 from hostile_makers import DEEP, LISTS, Maker, file_of, sparse, zeros
 
@@ -173,6 +174,7 @@ CASES: dict[str, tuple[str, Maker, str]] = {
         linked_folders(("train/dog", "..")),
         "is a link to a folder above it",
     ),
+    **hostile_objects.CASES,
 }
 """Hostile data by name."""
 
@@ -183,4 +185,5 @@ SAMPLE = (
     "text of one line of 10 MB",
     "a label of 2**62",
     "a link to itself as a class",
+    *hostile_objects.CASES,
 )
