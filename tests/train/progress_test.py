@@ -4,9 +4,8 @@ import array
 import dataclasses
 import io
 import sys
-import types
 
-import numpy as np
+import jax
 import pytest
 from dataset_specs import SMALL_IMAGES
 from rich.progress import Progress
@@ -57,7 +56,7 @@ def test_the_line_has_no_time_left_where_none_is_known(phase, completed, said):
     for step in range(0, completed + 1, 10):
         now[0] = step / 10
         live.update(task, completed=step)
-    assert live.columns[0](live.tasks[0]).plain == said
+    assert TimeToLastStep().render(live.tasks[0]).plain == said
 
 
 def test_a_reader_that_is_gone_ends_no_run(monkeypatch):
@@ -102,7 +101,6 @@ def test_evaluations_far_apart_are_told_once_before_the_clock(
     line = coarse_evaluation(given, SMALL_IMAGES)
     assert said in line and bool(line) == bool(said)
     monkeypatch.setattr(sys, "stderr", written := io.StringIO())
-    device = types.SimpleNamespace(device_kind="cpu")
-    mesh = types.SimpleNamespace(devices=np.array([device]))
+    mesh = jax.sharding.Mesh(jax.devices()[:1], ("data",))
     Display(given, SMALL_IMAGES, enabled=True).begin(tmp_path, mesh, "dawnjax train")
     assert written.getvalue().count("warning: evaluations are up to") == bool(said)
