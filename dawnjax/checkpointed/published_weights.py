@@ -35,6 +35,9 @@ DTYPES = ("F32", "F16", "BF16")
 MOST_HEADER_BYTES = 8 * 2**20
 """Of a file, with about 130 for each tensor."""
 
+MOST_TENSORS = 200_000
+"""Of all files together."""
+
 TABLE, OUTPUT = "model.embed_tokens.weight", "lm_head.weight"
 WHOLE_BYTES, SAMPLES, SAMPLE_BYTES = 2**28, 64, 4096
 """A file of up to `WHOLE_BYTES` is hashed whole; of a larger one its header, its size and evenly
@@ -89,6 +92,8 @@ class PublishedWeights:
                     part = reader.get_slice(name)
                     if name in found:
                         raise self.fault(f"{name} is in {found[name].file.name} and {file.name}")
+                    if len(found) == MOST_TENSORS:
+                        raise self.fault(f"has more than {MOST_TENSORS:,} tensors, at {file.name}")
                     found[name] = Tensor(file, tuple(part.get_shape()), str(part.get_dtype()))
         return found
 

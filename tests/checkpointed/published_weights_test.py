@@ -263,6 +263,19 @@ def test_an_index_that_names_no_file_of_its_folder_is_refused(index, line, tmp_p
         PublishedWeights(tmp_path).check(recipe_of())
 
 
+def test_more_tensors_than_a_model_has_are_refused(tmp_path):
+    """Each file within its bound, and no bound of the whole without a count."""
+    empty = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+    for file in "abc":
+        header = json.dumps({f"{file}{n}": empty for n in range(90_000)}).encode()
+        content = len(header).to_bytes(8, "little") + header
+        (tmp_path / f"{file}.safetensors").write_bytes(content)
+    index = {"weight_map": {file: f"{file}.safetensors" for file in "abc"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ConfigError, match=r"more than 200,000 tensors, at c\.safetensors"):
+        PublishedWeights(tmp_path).check(recipe_of())
+
+
 def test_a_tensor_in_two_files_is_refused(tmp_path):
     names = ("a.safetensors", "b.safetensors")
     for name in names:
