@@ -45,6 +45,8 @@ def test_a_plan_sorts_its_systems_and_keeps_those_that_fail_as_lines(kept_progra
     assert [line.split()[0] for line in lines[1:4]] == ["v3:512", "v100:8", "v3:8"]
     assert "v4:8 batch 4096: the compiler refuses: no such topology" in lines
     assert any(line.startswith("k80:1: ") for line in lines)
+    [cuda] = [line for line in lines if "CUDA" in line]
+    assert cuda.startswith("v100:8") and "a run needs JAX with CUDA 12" in cuda
     assert main([*command, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["overrides"] == {"global_batch_size": 4096}

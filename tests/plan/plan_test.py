@@ -457,6 +457,8 @@ def test_a_model_that_does_not_fit_says_by_how_much():
     message = "memory required for HLO temporaries (44.50G) exceeds available HBM (15.48G)."
     assert reason_of(message).startswith("does not fit: a device needs 47.78 GB and has 16.62 GB")
     assert reason_of("\n first\nsecond") == "the compiler refuses: first"
+    message = "UNIMPLEMENTED: /bin/ptxas ptxas too old. Falling back to the driver to compile."
+    assert "CUDA 13 makes no kernels for this GPU" in reason_of(message)
 
 
 @pytest.fixture
@@ -503,3 +505,11 @@ def test_another_refusal_of_the_compiler_is_not_tried_again(refuses_triton, tmp_
 def test_a_tpu_that_its_code_may_fill_is_named(system, num_bytes, warns):
     line = lacks_code(num_bytes, parse_system(system).accelerator.device)
     assert bool(line) == warns and (not line or "may not fit" in line)
+
+
+@pytest.mark.parametrize(
+    ("system", "warns"), [("v100:8", True), ("a100:8", False), ("v5e:8", False)]
+)
+def test_a_gpu_too_old_for_the_cuda_that_compiles_is_named(system, warns):
+    line = compilers.needs_cuda_12(parse_system(system).accelerator)
+    assert bool(line) == warns and (not line or "a run needs JAX with CUDA 12" in line)

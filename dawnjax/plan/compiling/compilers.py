@@ -14,7 +14,7 @@ from typing import Any
 from dawnjax import records
 from dawnjax.errors import RunError
 from dawnjax.machine.hardware import Device
-from dawnjax.plan.hardware.systems import System
+from dawnjax.plan.hardware.systems import Accelerator, System
 
 INSTALL = "install what compiles for absent hardware: pip install -e '.[plan]'"
 
@@ -22,6 +22,12 @@ KIB, MIB = 2**10, 2**20
 
 CUDNN_VERSION = 9, 8
 """Major and minor, of every GPU that is described."""
+
+OLDEST_CAPABILITY = 7.5
+"""Compute capability of the oldest GPUs that CUDA 13 makes kernels for.
+
+Source: `ptxas --help` of CUDA 13.5, which refuses `sm_70`.
+"""
 
 CHIPS_OF_A_BOARD = 4
 """Of a TPU; a smaller slice must say so."""
@@ -114,11 +120,28 @@ def _give_cudnn_version() -> None:
     _versions.cudnn_get_version = lambda: 10_000 * CUDNN_VERSION[0] + 100 * CUDNN_VERSION[1]
 
 
-def _target_config(compiler: str, device: Device) -> str:
-    """GPU description in the text form of XLA's `stream_executor.GpuTargetConfigProto`."""
+def needs_cuda_12(accelerator: Accelerator) -> str:
+    """Line about a GPU that is too old for the CUDA that compiles its programs; else empty."""
+    if accelerator.device.platform != "gpu" or not accelerator.compiler:
+        return ""
+    capability = _gpu(accelerator.compiler)["capability"]
+    if float(capability) >= OLDEST_CAPABILITY:
+        return ""
+    return (
+        "CUDA 13, which compiled these programs, makes no kernels for a GPU of compute capability "
+        f"{capability}: a run needs JAX with CUDA 12"
+    )
+
+
+def _gpu(compiler: str) -> dict[str, str]:
     columns = ("compiler", "description", "capability", "source")
     rows = records.csv_rows(Path(__file__).parent / "gpus.csv", columns)
-    row = {row["compiler"]: row for _, row in rows}[compiler]
+    return {row["compiler"]: row for _, row in rows}[compiler]
+
+
+def _target_config(compiler: str, device: Device) -> str:
+    """GPU description in the text form of XLA's `stream_executor.GpuTargetConfigProto`."""
+    row = _gpu(compiler)
     major, minor = row["capability"].split(".")
     return f"""
         gpu_device_info {{

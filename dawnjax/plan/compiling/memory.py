@@ -330,9 +330,10 @@ def _notes(row: Row) -> list[str]:
     last = [str(row.largest)] if row.largest else [row.largest_reason]
     if row.memory is None:
         return [row.reason, *filter(None, last)]
-    device = parse_system(row.system).accelerator.device
-    needs = row.memory.num_bytes
+    accelerator = parse_system(row.system).accelerator
+    device, needs = accelerator.device, row.memory.num_bytes
     notes = [limits.needs_larger_share(needs, device), limits.lacks_code(needs, device)]
+    notes.append(compilers.needs_cuda_12(accelerator))
     notes += [
         f"to fit, XLA runs {program.recomputed:,} kernels of {name} again, which takes time"
         for name, program in row.memory.programs.items()

@@ -17,6 +17,7 @@ from dawnjax.config.experiment import Evaluation
 from dawnjax.errors import RunError
 from dawnjax.machine.prices import Price, SystemPrice
 from dawnjax.plan.compiling.compiled import Programs
+from dawnjax.plan.compiling.compilers import needs_cuda_12
 from dawnjax.plan.compiling.extract import Extract
 from dawnjax.plan.compiling.limits import does_not_fit, lacks_code, needs_larger_share
 from dawnjax.plan.epochs.epochs import Epochs
@@ -305,4 +306,4 @@ def _notes(
     for caution in (needs_larger_share, lacks_code):
         if note := caution(programs.memory_bytes, system.accelerator.device):
             notes.append(note)
-    return (*notes, price.others) if price.others else tuple(notes)
+    return (*notes, *filter(None, (needs_cuda_12(system.accelerator), price.others)))
