@@ -219,6 +219,7 @@ def largest_batch(compile: Compile, batch: int, unit: int, most: int) -> Largest
     if low == high:
         high = 2 * unit if 2 * unit <= most and fits(2 * unit) else high
     fits(low)
+    points, wanted, line = (low, high), high, 0
     for _ in range(2):
         points, wanted = (low, high), high
         first, second = known[low], known[high]
