@@ -107,7 +107,9 @@ def test_a_process_is_heard_and_told():
 
 
 def made(code):
-    return f"import os; os.mkdir('/race/run/c'); os.chdir('/race/run/c'); {code}; print('done')"
+    """A run that waits to be ended, as a contestant does."""
+    begin = "import os, time; os.mkdir('/race/run/c'); os.chdir('/race/run/c')"
+    return f"{begin}; {code}; print('done', flush=True); time.sleep(60)"
 
 
 @pytest.mark.parametrize(
