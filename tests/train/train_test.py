@@ -49,7 +49,7 @@ UNREACHABLE = "--targets.0.value=1.0"
 def test_from_flag_to_result(train, tmp_path, capsys):
     status, result = train("--targets.0.value=0.3", "--price_per_hour_usd=3.6")
     assert status == 0
-    not_written = {"name", "fields", "directory"}
+    not_written = {"name", "fields", "began_unix_seconds", "directory"}
     assert {field.name for field in dataclasses.fields(Trial)} - not_written == set(result)
     assert result["reached"] and result["status"] == "reached"
     target = result["target"]
