@@ -181,21 +181,6 @@ def test_the_architecture_names_files_that_a_run_of_digits_loads():
     assert {file.replace("/", ".") for file in files} <= set(done.stdout.split()), done.stderr
 
 
-def test_the_result_that_the_readme_quotes_is_that_of_its_table():
-    rows = tables.TABLES["digits_pytorch"].text().splitlines()
-    (row,) = (row for row in rows if "time to accuracy, s" in row)
-    _, _, reached, _, ours, theirs, ratio, interval = (
-        cell.strip() for cell in row.split("|")[1:-1]
-    )
-    low, high = (float(end) for end in interval.split(" to "))
-    readme = " ".join((TOP / "README.md").read_text().split())
-    assert f"`digits` takes {float(ours):.2f} s to its target" in readme
-    assert f"PyTorch takes {float(theirs):.2f} s in its fastest way" in readme
-    trials = reached.split(" of ")[0]
-    quoted = f"95 % interval {low:.2f} to {high:.2f}, {trials} trials each"
-    assert f"a ratio of {float(ratio):.2f} ({quoted})" in readme
-
-
 def test_the_readme_shows_an_experiment_for_each_file():
     readme = (TOP / "README.md").read_text()
     shown = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", readme, re.MULTILINE))))
