@@ -6,7 +6,6 @@ A separate process isolates XLA's flags, its memory and its failures.
 import argparse
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,25 +28,18 @@ from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, make_recipe
 def main() -> int:
     parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
     parser.add_argument("--model", choices=step_settings.FLAGSHIPS, required=True)
-    parser.add_argument("--variant", choices=step_settings.VARIANTS, default="base")
     parser.add_argument("--steps", type=int, default=20, help="in a round")
     parser.add_argument("--check", default="", help="folder for the first parameters and the batch")
-    parser.add_argument("--batch", type=int, default=0, help="examples; the flagship's if 0")
     parser.add_argument("--tiny", action="store_true")
-    parser.add_argument("flags", nargs="*", help="more flags of `dawnjax train`, after --")
     arguments = parser.parse_args()
     flagship = step_settings.FLAGSHIPS[arguments.model]
-    variant = step_settings.VARIANTS[arguments.variant]
+    flags = flagship.sized_flags(arguments.tiny)
     batch_size = flagship.tiny_batch if arguments.tiny else flagship.batch
-    batch_size = arguments.batch or batch_size
-    flags = [*step_settings.flags_of(arguments.model, arguments.tiny, batch_size), *arguments.flags]
     text = flagship.tiny_text if arguments.tiny else flagship.text
-    timed = Step(flags, batch_size, variant, text, flagship.steps_per_call)
+    timed = Step(flags, batch_size, text)
     checked = timed
     if flagship.check_flags:
-        checked = Step(
-            [*flags, *flagship.check_flags], batch_size, variant, text, flagship.steps_per_call
-        )
+        checked = Step([*flags, *flagship.check_flags], batch_size, text)
     losses = checked.first_losses(step_settings.CHECK_STEPS, arguments.check)
     timed.start()
     timed.run(3)
@@ -68,9 +60,7 @@ def main() -> int:
     workers.serve(
         {
             "model": arguments.model,
-            "variant": arguments.variant,
             "flags": flags,
-            "xla_flags": variant.xla_flags,
             "batch": batch_size,
             "units_a_step": units,
             "model_flops_a_step": timed.flops,
@@ -96,14 +86,7 @@ class Step:
       units: Images, real target tokens, or tokens to predict, of a step.
     """
 
-    def __init__(
-        self,
-        flags: list[str],
-        batch_size: int,
-        variant: step_settings.Variant,
-        text: step_settings.Text | None,
-        steps_per_call: int,
-    ):
+    def __init__(self, flags: list[str], batch_size: int, text: step_settings.Text | None):
         experiment = parse_request("train", flags)[0].experiment
         if text is None:
             spec, batch = made_examples(experiment, batch_size)
@@ -118,12 +101,6 @@ class Step:
             self.units = int((batch["target_segments"] > 0).sum())
         elif "tokens" in batch:
             self.units = batch["tokens"][:, 1:].size
-        self._steps_per_call = steps_per_call
-        train: Callable[..., Any] = self.recipe.train_step
-        if steps_per_call > 1:
-            # A batch for each step: what does not depend on the step would be computed once a call.
-            batch = jax.tree.map(lambda array: np.stack([array] * steps_per_call), batch)
-            train = _several(train)
         self._batch = jax.device_put(batch)
         self._key = jax.random.key(0, impl=PRNG_IMPLEMENTATION)
         self.compile_seconds = 0.0
@@ -134,7 +111,7 @@ class Step:
         shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), self._batch)
         self._call = compile_program(
             "step",
-            train,
+            self.recipe.train_step,
             (state_shapes(self.recipe), shapes, self._key),
             None,
             (0,),
@@ -148,16 +125,15 @@ class Step:
         self._state = self._initialize(self._key)
 
     def run(self, steps: int) -> float:
-        """Run whole calls on the one batch, at least one; return seconds a step."""
+        """Run on the one batch; return seconds a step."""
         state, loss = self._state, None
-        calls = max(1, steps // self._steps_per_call)
         started = time.perf_counter()
-        for _ in range(calls):
+        for _ in range(steps):
             state, loss = self._call(state, self._batch, self._key)
         # Calls return before the device is done; the last state depends on all of them.
         jax.block_until_ready((state, loss))
         self._state = state
-        return (time.perf_counter() - started) / (calls * self._steps_per_call)
+        return (time.perf_counter() - started) / steps
 
     def first_losses(self, steps: int, folder: str) -> list[float]:
         """Losses of the first steps; `folder` gets `params.npz` and `batch.npz` for PyTorch."""
@@ -169,24 +145,13 @@ class Step:
             }
             np.savez(Path(folder) / "params.npz", **arrays)  # pyright: ignore[reportArgumentType]
             batch = {name: np.asarray(array) for name, array in self._batch.items()}
-            if self._steps_per_call > 1:
-                batch = {name: array[0] for name, array in batch.items()}
             np.savez(Path(folder) / "batch.npz", **batch)  # pyright: ignore[reportArgumentType]
         losses: list[float] = []
-        while len(losses) < steps:
+        for _ in range(steps):
             self._state, loss = self._call(self._state, self._batch, self._key)
-            losses += np.atleast_1d(loss).tolist()
+            losses.append(float(loss))
         self._state = None
-        return losses[:steps]
-
-
-def _several(train_step: Callable[..., Any]) -> Callable[..., Any]:
-    """Several steps in one program, a batch for each; returns the state and all losses."""
-
-    def steps(state: Any, batches: Any, key: jax.Array) -> tuple[Any, jax.Array]:
-        return jax.lax.scan(lambda state, batch: train_step(state, batch, key), state, batches)
-
-    return steps
+        return losses
 
 
 def made_examples(experiment: Experiment, batch_size: int) -> tuple[AnySpec, dict[str, np.ndarray]]:
@@ -203,23 +168,23 @@ def made_text(text: step_settings.Text, rows: int) -> tuple[AnySpec, dict[str, n
         num_train_examples=rows,
         num_train_pairs=rows,
         num_eval_examples=rows,
-        source_length=text.source_length,
-        target_length=text.target_length,
-        eval_source_length=text.source_length,
-        eval_target_length=text.target_length,
+        source_length=text.length,
+        target_length=text.length,
+        eval_source_length=text.length,
+        eval_target_length=text.length,
         vocabulary_size=text.vocabulary,
         end=1,
         fingerprint="0" * 16,
     )
     random = np.random.default_rng(0)
     batch = {}
-    for side, length in (("source", text.source_length), ("target", text.target_length)):
-        tokens = random.integers(3, text.vocabulary, (rows, length)).astype(np.uint16)
-        # Both sides hold as many sentences; what is left at the end is padding.
-        sentences = min(text.source_length, text.target_length) // text.sentence
-        segments = 1 + np.arange(length) * sentences // (length - max(1, round(0.03 * length)))
+    for side in ("source", "target"):
+        tokens = random.integers(3, text.vocabulary, (rows, text.length)).astype(np.uint16)
+        # What is left at the end is padding.
+        sentences, padding = text.length // text.sentence, max(1, round(0.03 * text.length))
+        segments = 1 + np.arange(text.length) * sentences // (text.length - padding)
         segments = np.where(segments <= sentences, segments, 0).astype(np.uint8)
-        batch[f"{side}_segments"] = np.broadcast_to(segments, (rows, length)).copy()
+        batch[f"{side}_segments"] = np.broadcast_to(segments, (rows, text.length)).copy()
         batch[side] = np.where(segments > 0, tokens, 0).astype(np.uint16)
     return spec, batch
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks plan_extracts ["DGX-2 ssd" ...]
 
-It needs `pip install -e '.[plan]'`, no accelerator and no data, and writes
+It needs `pip install "dawnjax[plan]"`, no accelerator and no data, and writes
 `dawnjax/plan/epochs/extracts.json`. Programs in the cache of `dawnjax plan` are not compiled again.
 Run it after a change of models, steps or counting of FLOPs and bytes. With names it compiles these
 results alone and keeps the file's others.

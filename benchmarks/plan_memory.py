@@ -2,7 +2,7 @@
 
     DAWNJAX_DATA=data python -m benchmarks plan_memory [--on=h100] [EXPERIMENT ...]
 
-It needs `pip install -e '.[plan]'` and no accelerator. An experiment whose data are neither here
+It needs `pip install "dawnjax[plan]"` and no accelerator. An experiment whose data are neither here
 nor published, or that the compiler refuses, gets a row with the reason. Rows that the file has of
 other experiments stay, if the same versions compiled them.
 """

@@ -8,7 +8,6 @@ Modules have the names of ours; `load` maps them.
 
 import argparse
 import contextlib
-import json
 import math
 import sys
 import time
@@ -238,8 +237,7 @@ class Trainer:
             flagship = step_settings.FLAGSHIPS[options.model]
             text = flagship.tiny_text if options.tiny else flagship.text
             assert text is not None
-            length = max(text.source_length, text.target_length)
-            model = Transformer(experiment, text.vocabulary, length)
+            model = Transformer(experiment, text.vocabulary, text.length)
         self.batch = {name: array.to(self.device) for name, array in batch.items()}
         self.model = model.to(self.device, memory_format=layout).train()
         self.forward = self.model
@@ -275,7 +273,6 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=20, help="in a round")
     parser.add_argument("--check", required=True, help="folder of the other side's first state")
     parser.add_argument("--settings", choices=pytorch_settings.SETTINGS, required=True)
-    parser.add_argument("--first_step", action="store_true", help="say when that is done, and end")
     parser.add_argument("--tiny", action="store_true")
     options = parser.parse_args()
     torch.set_float32_matmul_precision("high")
@@ -288,10 +285,6 @@ def main() -> int:
         return Trainer(parse_request("train", [*flags, *more])[0].experiment, folder, options)
 
     checked = trainer(flagship.check_flags)
-    if options.first_step:
-        loss = float(checked.step())
-        print(json.dumps({"first_step_unix_seconds": time.time(), "loss": loss}))
-        return 0
     with np.load(folder / "params.npz") as arrays:
         load(checked.model, {name: arrays[name] for name in arrays.files})
     started = time.perf_counter()

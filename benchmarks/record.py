@@ -8,7 +8,7 @@ both. A peer is the user's own script, such as `airbench94_muon.py` of KellerJor
 or `cifar10_speedrun.py` of hiverge/cifar10-speedrun. It gets the same images in its own format and
 `--peer_seconds` of time, and runs as it is. Of each run its output is read: accuracy with test-time
 augmentation, and seconds. The peers' timers and record mode's exclude the same things
-(`docs/record.md`).
+(`docs/experiments.md`).
 """
 
 import argparse

@@ -1,12 +1,10 @@
 """Cells of the tables: hardware, versions, means and intervals."""
 
 import statistics
-from collections.abc import Callable, Iterator
 
 from benchmarks.harness import Rounds
 from benchmarks.result_tables.result_files import Record
 from dawnjax.page import words
-from dawnjax.statistics import interval as statistic_interval
 
 
 def machine(name: str, record: Record) -> str:
@@ -59,27 +57,6 @@ def present(rows: list[Record], field: str) -> list[float]:
     return [row[field] for row in rows if row.get(field) is not None]
 
 
-def mean_with_interval(values: list[float]) -> str:
-    """Mean with its 95 % interval in percent, or with the range of fewer than five values."""
-    return percent_points(statistic_interval.mean(values))
-
-
-def percent_points(estimate: statistic_interval.Interval) -> str:
-    """Estimate and ends in percent; for an interval half its width."""
-    value = f"{100 * estimate.value:.1f} %"
-    if estimate.low is None or estimate.high is None:
-        return value
-    if estimate.level is None:
-        low, high = 100 * estimate.low, 100 * estimate.high
-        return f"{value} ({estimate.ends}: {low:.1f} to {high:.1f})"
-    return f"{value} (± {50 * (estimate.high - estimate.low):.1f})"
-
-
-def ratio_of_rounds(facts: Record, digits: int = 3) -> str:
-    """Ratio of two sides that were measured in turn, with its interval."""
-    return Rounds.of(facts).ratio.text(digits)
-
-
 def compared_row(name: str, record: Record, what: str, facts: Record, digits: int) -> list[str]:
     """Row of a comparison: both medians and their ratio."""
     rounds = Rounds.of(facts)
@@ -87,13 +64,3 @@ def compared_row(name: str, record: Record, what: str, facts: Record, digits: in
     ratio = rounds.ratio.text(0 if rounds.ratio.value >= 100 else 3)
     where = [machine(name, record), when(record, "jax")]
     return [what, *where, str(len(rounds.first)), *medians, ratio]
-
-
-def notes(kind: str) -> Callable[[str, Record], Iterator[list[str]]]:
-    """Rows of one kind of `notes.json`, which is written by hand."""
-
-    def rows(_: str, record: Record) -> Iterator[list[str]]:
-        for note in record[kind]:
-            yield [note["what"], note["figure"], note["hardware"], note["date"]]
-
-    return rows

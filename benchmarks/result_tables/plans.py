@@ -127,3 +127,25 @@ def results_of_v6_0(files: Files) -> Rows:
     [(_, record)] = files
     rows = [predictions.Predicted(**row) for row in record["before"]]
     return [predictions.HEAD, *(predictions.cells(row) for row in rows)]
+
+
+def plan_memory(files: list[tuple[str, Record]]) -> Rows:
+    """Memory of each experiment's train step on each chip, or why it is not known."""
+    chips = {name.removeprefix("plan_memory_"): record["rows"] for name, record in files}
+    of_chips = [{row["experiment"]: row for row in rows} for rows in chips.values()]
+    found = [["experiment", "devices", "flags", *chips]]
+    for experiment in sorted(set().union(*of_chips)):
+        own = [rows.get(experiment) for rows in of_chips]
+        first = next(row for row in own if row)
+        devices, flags = first["system"].partition(":")[2], " ".join(first["flags"])
+        found.append([f"`{experiment}`", devices, flags, *map(_memory_cell, own)])
+    return found
+
+
+def _memory_cell(row: Record | None) -> str:
+    if row is None:
+        return "not tried"
+    if "reason" in row:
+        return row["reason"]
+    again = ", XLA computes again" if row["recomputed"] else ""
+    return words.scaled(row["num_bytes"], "B") + again

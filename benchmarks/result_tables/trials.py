@@ -1,6 +1,5 @@
-"""Whole trials: to the target, beside PyTorch's, and in record mode."""
+"""DawnJAX beside its peers: trials, record mode, steps, input, start-up."""
 
-import statistics
 from collections.abc import Iterator
 
 from benchmarks.compared import (
@@ -10,58 +9,10 @@ from benchmarks.compared import (
     recorded,
     trial_ratios_with_and_without_disturbed,
 )
+from benchmarks.harness import Rounds
 from benchmarks.machine_load import disturbed_words
-from benchmarks.result_tables.cells import machine, present, spread, when
-from benchmarks.result_tables.result_files import Record, Rows
-from dawnjax.trials.figures import coefficient_of_variation
-
-
-def trials(files: list[tuple[str, Record]]) -> Rows:
-    """One column for each file of `benchmarks/seeds.py`."""
-    rows: Rows = [
-        ["experiment"],
-        ["hardware"],
-        ["date; versions"],
-        ["trials that reached the target"],
-        ["time to accuracy, s"],
-        ["total from the program's start to the target, s"],
-        ["epochs"],
-        ["quality at the end"],
-        ["training, s"],
-        ["evaluations, s"],
-        ["run start to the last evaluation, s"],
-        ["compilation, s: first trial; median of the others"],
-        ["examples a second"],
-    ]
-    for name, record in files:
-        all_trials = record["trials"]
-        times = [t["time_to_accuracy_seconds"] for t in all_trials if t["reached"]]
-        cv = coefficient_of_variation(times)
-        compilation = present(all_trials, "compile_seconds")
-        wanted = record["trials_wanted"]
-        short = "" if len(all_trials) == wanted else f"; {wanted} were wanted"
-        cells = [
-            f"`{record['experiment']}`",
-            machine(name, record),
-            when(record, "python", "jax"),
-            f"{record['num_reached']} of {record['num_trials']}{short}",
-            spread(times, 3) + ("" if cv is None else f", CV {cv:.2f}"),
-            spread(present(all_trials, "total_seconds_to_accuracy"), 2),
-            spread(present(all_trials, "epochs"), 2),
-            spread(present(all_trials, "last"), 4),
-            spread(present(all_trials, "train_seconds"), 3),
-            spread(present(all_trials, "eval_seconds"), 3),
-            spread(present(all_trials, "run_seconds"), 3),
-            "; ".join(
-                f"{statistics.median(part):.1f}"
-                for part in (compilation[:1], compilation[1:])
-                if part
-            ),
-            spread(present(all_trials, "examples_per_second"), 0),
-        ]
-        for row, cell in zip(rows, cells, strict=True):
-            row.append(cell)
-    return rows
+from benchmarks.result_tables.cells import compared_row, interval, machine, present, spread, when
+from benchmarks.result_tables.result_files import Record
 
 
 def against_pytorch(name: str, record: Record) -> Iterator[list[str]]:
@@ -123,3 +74,46 @@ def record_mode(name: str, record: Record) -> Iterator[list[str]]:
             ratio,
             difference,
         ]
+
+
+def steps(name: str, record: Record) -> Iterator[list[str]]:
+    """Our step, beside PyTorch's where it has one."""
+    facts = record["variants"]["base"]
+    pytorch, against = record.get("pytorch", {}), facts.get("against_pytorch", {})
+    has_ratio = "first" in against
+    yield [
+        f"`{facts['model']}`, {facts['batch']} {'images' if record['unit'] == 'images' else 'rows'}"
+        f", {facts['dtype']}",
+        pytorch.get("failed") or pytorch.get("fastest", "none"),
+        machine(name, record),
+        when(record, "jax", "torch"),
+        str(len(facts["rounds"])),
+        f"{facts['units_per_second']:,.0f} {record['unit']}/s "
+        f"({interval(min(facts['rounds']), max(facts['rounds']), 0)})",
+        f"{Rounds.of(against).medians[1]:,.0f} {record['unit']}/s" if has_ratio else "",
+        Rounds.of(against).ratio.text() if has_ratio else against.get("not_the_same", ""),
+        "" if facts["mfu"] is None else f"{facts['mfu']:.3f}",
+    ]
+
+
+def image_input(name: str, record: Record) -> Iterator[list[str]]:
+    """Examples that a core decodes and feeds in a second."""
+    for field, what in (
+        ("decode", "photograph to a square of 256"),
+        ("decode_for_training", "photograph to what a training step needs"),
+        ("feed", "prepared square to what a training step needs"),
+    ):
+        yield compared_row(name, record, f"{what}, images", record[field], 0)
+    what, where = "packed text to what a training step needs, tokens", machine(name, record)
+    text = record["text"]
+    yield [what, where, when(record, "jax"), str(len(text["rates"])), f"{text['median']:,.0f}"]
+
+
+def start_up(name: str, record: Record) -> Iterator[list[str]]:
+    """Seconds of whole processes, and of a second run against a first."""
+    for command, facts in record["commands"].items():
+        yield compared_row(name, record, f"`{command}` against {facts['against']}", facts, 3)
+    again = record["second_runs"]
+    for field, what in (("compile_seconds", "compilation"), ("process_seconds", "whole process")):
+        title = f"{what} of a second run of `{again['experiment']}` against the first"
+        yield compared_row(name, record, title, again[field], 1)

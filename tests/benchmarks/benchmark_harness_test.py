@@ -1,14 +1,15 @@
 """The benchmarks' harness: statistics by hand, checks that can fail, processes that end."""
 
-import contextlib
 import functools
 import json
+import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks import harness, seeds, workers
+from benchmarks import harness, time_to_accuracy, workers
 
 
 def test_the_ratio_is_the_geometric_mean_of_the_rounds_ratios():
@@ -158,33 +159,30 @@ def test_a_table_is_aligned():
     assert harness.table([["", "ours"], ["a step", "1.5"]]) == "        ours\na step   1.5"
 
 
-def test_a_trial_without_an_evaluation_took_all_its_time(tmp_path, monkeypatch):
+def test_a_trial_without_an_evaluation_took_all_its_time(monkeypatch):
     result = {
         "status": "diverged",
         "reached": False,
         "target": {"metric": "top_1_accuracy"},
         "evaluations": [],
-        "phases": {"eval": 0.0},
-        "best": {},
-        "num_devices": 1,
-        "device_kind": "cpu",
         "total_seconds": 12.0,
-        "generations": [],
     } | dict.fromkeys(
         ("time_to_accuracy_seconds", "total_seconds_to_accuracy", "train_seconds")
         + ("compile_seconds", "epochs", "steps", "examples_per_second")
     )
-    events = [{"event": "phase", "t": 0.0, "name": "train"}]
-    events += [{"event": "host_sample", "t": 12.0, "cpu_seconds": 9.0}]
 
     def train(command, **_):
-        folder = tmp_path / "digits_0"
-        folder.mkdir()
-        (folder / "result.json").write_text(json.dumps(result))
+        (folder,) = (word.partition("=")[2] for word in command if word.startswith("--run_dir="))
+        Path(folder).mkdir()
+        (Path(folder) / "result.json").write_text(json.dumps(result))
 
-    monkeypatch.setattr(seeds.subprocess, "run", train)
-    monkeypatch.setattr(seeds, "read_events", lambda _: events)
-    monkeypatch.setattr(seeds.machine_load, "watched", lambda: contextlib.nullcontext({}))
-    missed = seeds.run_trial("digits", 0, [], tmp_path)
-    reached = {**missed, "reached": True, "time_to_accuracy_seconds": 3.0, "run_seconds": 3.0}
-    assert seeds.summary([missed, reached])["expected_time_to_accuracy_seconds"] == 15.0
+    monkeypatch.setattr(time_to_accuracy.subprocess, "run", train)
+    trial = time_to_accuracy.run_trial("digits", 0, [])
+    assert trial["run_seconds"] == 12.0 and not trial["reached"]
+
+
+def test_a_crash_is_a_trial_that_did_not_reach(monkeypatch):
+    crashed = subprocess.CompletedProcess([], 1, "", "a line\nno memory left\n")
+    monkeypatch.setattr(time_to_accuracy.subprocess, "run", lambda *_, **__: crashed)
+    trial = time_to_accuracy.run_trial("digits", 3, [])
+    assert trial["error"] == ["no memory left"] and not trial["reached"] and trial["seed"] == 3

@@ -1,4 +1,4 @@
-"""The accelerator's benchmarks, tried at tiny sizes: both sides, checks, and what is written."""
+"""The benchmarks, tried at tiny sizes: both sides, checks, and what is written."""
 
 import importlib.util
 import json
@@ -11,12 +11,7 @@ import numpy as np
 import pytest
 from quick_compilation import QUICK
 
-from benchmarks import (
-    compared,
-    harness,
-    language_model_peer,
-    record,
-)
+from benchmarks import compared, harness, record
 
 TOP = Path(__file__).resolve().parents[2]
 HAS_TORCH = importlib.util.find_spec("torch") is not None
@@ -38,14 +33,11 @@ def run_benchmark(tmp_path: Path, *argv: str) -> subprocess.CompletedProcess:
 @pytest.mark.processes
 @pytest.mark.parity
 @pytest.mark.skipif(not HAS_TORCH, reason="PyTorch is not installed")
-@pytest.mark.parametrize(
-    "model, tolerance",
-    [("resnet50", 0.002), ("transformer_big", 0.002), ("multi30k_transformer_bfloat16", 0.02)],
-)
-def test_steps_of_both_sides_have_the_same_losses(model, tolerance, tmp_path):
+@pytest.mark.parametrize("model", ["resnet50", "transformer_big", "gpt2_small"])
+def test_steps_of_both_sides_have_the_same_losses(model, tmp_path):
     done = run_benchmark(
         tmp_path,
-        *("steps", f"--model={model}", "--tiny", "--variants=base"),
+        *("steps", f"--model={model}", "--tiny"),
         *("--settings=eager", "--rounds=2", "--steps=1"),
     )
     assert done.returncode == 0, done.stderr
@@ -54,22 +46,22 @@ def test_steps_of_both_sides_have_the_same_losses(model, tolerance, tmp_path):
     base = written["variants"]["base"]
     against = base["against_pytorch"]
     assert against["check"] == "losses of the first steps"
-    assert against["largest_difference"] < against["tolerance"] == tolerance
+    assert against["largest_difference"] < against["tolerance"] == 0.002
     assert len(against["first"]) == len(against["second"]) == len(base["rounds"]) == 2
-    assert base["share_of_limit"] is None and base["mfu"] is None
+    assert base["mfu"] is None  # no peak of a CPU is known
     assert written["pytorch"]["fastest"] == "eager" == written["pytorch"]["settings"]
 
 
 @pytest.mark.processes
-def test_variants_that_are_not_ready_in_time_are_told(tmp_path):
+def test_a_step_without_the_other_side(tmp_path):
     done = run_benchmark(
         tmp_path,
-        *("steps", "--model=resnet50", "--tiny", "--without_pytorch"),
-        *("--variants=base,cublaslt", "--rounds=1", "--steps=1", "--limit=0.2"),
+        *("steps", "--model=record_net", "--tiny", "--rounds=1", "--steps=1"),
     )
-    assert done.returncode == 1
-    assert done.stdout.count("no answer in 1 s") == 2  # the least limit
-    assert done.stderr.strip().endswith("no variant ran")
+    assert done.returncode == 0, done.stderr
+    written = json.loads((tmp_path / "steps_record_net_cpu_tiny.json").read_text())
+    assert written["variants"]["base"]["units_per_second"] > 0
+    assert written["variants"]["base"]["batch"] == 8 and "pytorch" not in written
 
 
 PEER = """
@@ -114,109 +106,6 @@ def test_a_peer_that_fails_is_told_with_its_words(tmp_path):
     arguments = record.argparse.Namespace(data="", peer_seconds=100)
     answer = record.run_peer(script, arguments)
     assert (answer["runs"], answer["failed"]) == ([], "no GPU here")
-
-
-MODDED_NANOGPT = """
-import os, time, numpy
-folder = os.environ["DATA_PATH"] + "/data/fineweb10B/"
-assert os.environ["WORLD_SIZE"] == "1" and os.environ["RANK"] == os.environ["LOCAL_RANK"] == "0"
-for name in ("train_000001", "train_000002", "val_000000"):
-    header = numpy.fromfile(f"{folder}fineweb_{name}.bin", "<i4", 256)
-    tokens = numpy.fromfile(f"{folder}fineweb_{name}.bin", "<u2", offset=1024)
-    assert header[:2].tolist() == [20240520, 1] and header[2] == len(tokens)
-    assert 0.001 < (tokens == 50256).mean() < 0.003 and tokens.max() == 50256
-print("Compiling model and warming up kernels (~7 minutes on first execution)")
-for step in range(1000):
-    if step % 25 == 0:
-        print(f"step:{step}/1000 val_loss:10.8 train_time:{250 * step}ms step_avg:250.00ms")
-    print(f"step:{step + 1}/1000 train_time:{250 * (step + 1) + step % 3}ms step_avg:250.00ms")
-time.sleep(1000)
-"""
-
-
-@pytest.mark.processes
-def test_the_language_model_beside_a_peers_steps(tmp_path):
-    peer = tmp_path / "train_gpt.py"
-    peer.write_text(MODDED_NANOGPT)
-    command = ["language_model_peer", f"--peer={peer}", "--tiny", "--rounds=2", "--steps=50"]
-    done = run_benchmark(tmp_path, *command, "--peer_tokens=256")
-    assert done.returncode == 0, done.stderr
-    written = json.loads((tmp_path / "gpt2_peer_cpu_tiny.json").read_text())
-    assert written["peer"]["seconds_a_step"] == pytest.approx([0.25] * 3, abs=1e-3)
-    assert "ours / its: " in done.stdout and "range of 2: " in done.stdout
-    assert (written["tokens_a_step"], written["dawnjax"]["units_a_step"]) == (256, 256)
-    assert len(written["dawnjax_seconds_a_step"]) == 2
-    assert "configurations differ in" in written["differences"]
-    assert written["differences"] in done.stdout
-    peer.write_text("raise SystemExit('no GPU here')")
-    assert "no GPU here" in language_model_peer.run_peer(peer, 50, 100)["failed"]
-
-
-@pytest.mark.processes
-@pytest.mark.parity
-@pytest.mark.skipif(not HAS_TORCH, reason="PyTorch is not installed")
-def test_the_first_step_of_both_sides_cold_and_warm(tmp_path):
-    done = run_benchmark(tmp_path, "first_step", "--tiny", "--rounds=1")
-    assert done.returncode == 0, done.stderr
-    written = json.loads((tmp_path / "first_step_cpu_tiny.json").read_text())
-    for side in written["rounds"][0]:
-        assert side["warm"]["first_step_seconds"] < side["cold"]["first_step_seconds"]
-
-
-@pytest.mark.processes
-def test_parts_share_their_time_and_go_on_after_one_that_failed(tmp_path):
-    python = tmp_path / "python"
-    python.write_text(
-        "#!/bin/sh\n"
-        'case "$*" in\n'
-        "  -c*) echo cpu ;;\n"
-        "  *resnet50*) echo {} > $DAWNJAX_BENCHMARK_RESULTS/new.json ;;\n"
-        "  *amoebanet_d*) exit 7 ;;\n"
-        "  *transformer_big*) sleep 100 ;;\n"
-        "esac\n"
-    )
-    python.chmod(0o755)
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / "old.json").touch()
-    os.utime(out / "old.json", (0, 0))
-
-    def said_of(parts: str, *flags: str) -> list[str]:
-        done = subprocess.run(
-            ["bash", "benchmarks/gpu.sh", parts, *flags, "--tiny", f"--out={out}"],
-            cwd=TOP,
-            env={**os.environ, "PYTHON": str(python)},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        assert done.returncode == 1
-        return done.stdout.strip().splitlines()
-
-    said = said_of("amoebanet_d,resnet50,transformer_big,gpt2_small", "--seconds=8")
-    assert said[:2] == ["amoebanet_d: failed, with exit status 7", "resnet50: ran"]
-    assert said[2].startswith("transformer_big: ended after its ")
-    assert said[3:] == ["gpt2_small: ran", f"results in {out}:", f"{out}/new.json"]
-    said = said_of("all", "--seconds=0")
-    assert said[0] == "record: no time" and "start_up: no time" in said
-    assert said[-1] == f"results in {out}:"
-
-
-@pytest.mark.processes
-def test_every_part_of_the_script_names_commands_that_exist():
-    script = TOP / "benchmarks" / "gpu.sh"
-    done = subprocess.run(
-        ["bash", str(script), "plan"], capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    lines = [line.split() for line in done.stderr.splitlines() if line.startswith("+ ")]
-    assert len(lines) >= 12
-    for words in lines:
-        package, name = words[3], words[4]
-        folder = "dawnjax/commands" if package == "dawnjax" else "benchmarks"
-        assert (TOP / folder / f"{name}.py").is_file(), words
-    refused = subprocess.run(["bash", str(script), "nothing"], capture_output=True, text=True)
-    assert refused.returncode == 2
 
 
 def test_there_is_no_ratio_where_a_trial_did_not_reach():
