@@ -31,6 +31,7 @@ COMMANDS = {
     "race": ("race", "a race to a quality that anyone can enter: submit, verify, board"),
     "report": ("report", "write results as one HTML page, and every table as CSV and JSON"),
     "check": ("check", "validate run directories and their logs"),
+    "doctor": ("doctor", "try a new machine: devices, speed, a sharded run, profile, checkpoint"),
 }
 """Module in `dawnjax.commands` and summary of each command: help must import none of them."""
 
