@@ -54,3 +54,11 @@ class CheckpointError(RunError):
 
 GUIDE = "docs/extending.md shows how"
 """End of a line about a class of a user's own file."""
+
+
+def install(extras: str) -> str:
+    """The command that adds extras, given with commas, to the DawnJAX that is installed.
+
+    pip takes a clone's editable install for `dawnjax` too, so one form serves every user.
+    """
+    return f'pip install "dawnjax[{extras}]"'

@@ -46,7 +46,7 @@ SMALL_BATCH_ELEMENTS = 2**15
 
 `digits` (4,096) compiled in 4.5 in place of 5.2 s, and its step took 0.98 of the time. That of
 ResNet-18 with 128 images (393,216) took 1.05 times as long, `multi30k_transformer` 1.01 (two cores
-of an AMD EPYC, Zen 5; `docs/measurements.md`).
+of an AMD EPYC, Zen 5; `benchmarks/measurements.md`).
 """
 
 

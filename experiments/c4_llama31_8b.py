@@ -23,7 +23,8 @@ MLPerf's tokenizer lists 128,256 tokens, and shards of them are what `--data.voc
 names.
 
 Attention's output and the MLPs' down projections begin with a standard deviation of 0.0025, all
-other matrices with 0.02, as the reference's do. docs/mlperf_recipes.md compares each setting.
+other matrices with 0.02, as the reference's do. `experiments/mlperf_recipes.md` compares each
+setting.
 
 Source: mlcommons/training, `small_llm_pretraining/nemo`; mlcommons/training_policies,
 `training_rules.adoc`; mlcommons/logging, `compliance_checker/training_5.1.0/closed_llama31_8b.yaml`

@@ -14,7 +14,7 @@ and 80,000 of 90,000 on. Both targets must hold in one evaluation.
 
 Images have 800 pixels on the shorter side, at most 1,333 on the longer, and are padded to 832 x
 1,344 or 1,344 x 832, of which a batch has one. What differs from the reference stands in
-docs/object_detection.md.
+experiments/mlperf_recipes.md.
 
 Not yet measured: it needs an accelerator and COCO.
 

@@ -1,6 +1,6 @@
 """Connect four from no knowledge but its rules, by self-play: a small network, for a CPU.
 
-    pip install -e '.[selfplay]'
+    pip install "dawnjax[selfplay]"
     dawnjax train --experiment=connect_four_selfplay
 
 128 games side by side, each move found by Gumbel's search of 16 simulations; 16 moves of each make
@@ -13,7 +13,7 @@ network that stacks one column wins some of those games too. The target is half 
 the lower end of the score's 95 % interval over 256 games.
 
 Expected: the target after 14 to 26 generations, 46 to 92 CPU seconds on one core of an AMD EPYC (10
-seeds, docs/self_play.md). Half way there the lower end lay between 0.18 and 0.39.
+seeds, benchmarks/measurements.md). Half way there the lower end lay between 0.18 and 0.39.
 
 Source: Danihelka et al. 2022, "Policy improvement by planning with Gumbel" (ICLR), for the search;
 sizes and rates are our own.

@@ -8,7 +8,7 @@ The data are scikit-learn's 1,797 real digits of 8x8 pixels, split in 900 and 89
 
 Expected: on 2 cores of an AMD EPYC virtual machine 20 of 20 seeds reached the target, after 0.78 s
 (CV 0.20) and 6 to 11 epochs; compilation takes 4 to 6 s before that. On a Zen 5 it was 20 of 20
-and 0.46 s. `docs/measurements.md` has the spread.
+and 0.46 s. `benchmarks/measurements.md` has the spread.
 
 Source: the network and its ingredients are those of He et al. 2015 and of the usual CIFAR recipes
 (SGD with Nesterov momentum, warm-up, cosine, label smoothing); rates, augmentation and length were

@@ -8,7 +8,8 @@ a token with the 128 before it and to all. MLPerf's network has the layers of th
 GPT-OSS-20B and neither its biases, sinks, clipping and YaRN, nor its vocabulary: the tokens are
 Llama 3.1's, as the data are those of `c4_llama31_8b`. It normalizes queries and keys, and its norms
 have an epsilon of 1e-6. There is no balance loss and no dropped token. The token after a separator
-counts neither in training nor in an evaluation. docs/mlperf_recipes.md compares each setting.
+counts neither in training nor in an evaluation. `experiments/mlperf_recipes.md` compares each
+setting.
 
 Rates by batch, of the reference's convergence points: 16 rows 4e-4 with 2,048 rows of warm-up
 (194,560 rows to the target), 32 rows 8e-4 with 4,096 (234,837), 64 rows 1e-3 with 12,288 (301,056).

@@ -11,8 +11,8 @@ bfloat16. MLPerf's benchmark: 3,901 rows of 8,192 tokens, an evaluation of 173 r
 first three left out. Rows share no token. Training counts all tokens; an evaluation counts those of
 the summaries, about 13 %, and takes the mean of the rows' means, so prepared data without a mask
 are refused. The cosine ends at 0 after the reference's 1,024 steps. Another batch of N rows leaves
-out floor(0.125 N + 2) evaluations: give it --evaluation.first_epoch. docs/mlperf_recipes.md
-compares each setting.
+out floor(0.125 N + 2) evaluations: give it --evaluation.first_epoch.
+`experiments/mlperf_recipes.md` compares each setting.
 
 Expected: not known. It has not been trained: neither the weights, the data nor the machines were at
 hand. MLPerf's checkpoint holds query, key and value as one matrix; `--initialize_from` reads the

@@ -1,6 +1,6 @@
 """MLPerf Training v0.5's Minigo: Go on 9 x 9 to 40 % of professionals' moves predicted.
 
-    pip install -e '.[selfplay]'
+    pip install "dawnjax[selfplay]"
     dawnjax train --experiment=minigo_9x9 --data.data_dir=data/go9x9
 
 The directory holds the four games of the reference, `benchmark_sgf/*.sgf`: 181 positions. A search
@@ -10,8 +10,8 @@ A generation: 2,000 games side by side play 60 moves each, with 200 simulations 
 draws 100,000 of the last 17 generations' positions, 6,250 steps of 16; then a match of 100 games
 decides by 55 % whether the newest parameters play. 191,386 parameters.
 
-What differs from the reference stands in docs/self_play.md. Not trained to its target here: the
-reference's own log has 34 % after 60 hours on 16 cores and a P100.
+`experiments/mlperf_recipes.md` has what differs from the reference. Not trained to its target here:
+the reference's own log has 34 % after 60 hours on 16 cores and a P100.
 
 Source: mlcommons/training, tag v0.5, `reinforcement/tensorflow/minigo`.
 """

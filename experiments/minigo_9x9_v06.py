@@ -1,6 +1,6 @@
 """MLPerf Training v0.6's Minigo: Go on 9 x 9 to half of the games against a fixed model.
 
-    pip install -e '.[selfplay,weights]'
+    pip install "dawnjax[selfplay,weights]"
     dawnjax export --format=safetensors RUN_DIR --out=data/opponent
     dawnjax train --experiment=minigo_9x9_v06
 
@@ -12,7 +12,7 @@ A generation: 4,096 games side by side play 60 moves each, with 240 simulations 
 draws half as many positions as the last 10 generations hold, 300 steps of 4,096; then a match of
 100 games decides by 49 % whether the newest parameters play. The reference begins with 8,192 games
 of 20 simulations; here the first generation is as the others. Noise, opening moves and exploration
-are those of `minigo_9x9`, and so is what docs/self_play.md says of the rules.
+are those of `minigo_9x9`, and so is what experiments/mlperf_recipes.md says of the rules.
 
 Not trained here. Entrants reached their target after 15 to 21 generations.
 

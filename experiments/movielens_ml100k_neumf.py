@@ -14,7 +14,7 @@ Expected: on 2 cores of an AMD EPYC virtual machine 16 of 16 seeds reached it, a
 19 epochs, where other work disturbed three of them; the PyTorch script took 13.1 s. On a Zen 5,
 beside other jobs, it was 16 of 16 and 1.8 s. Not every seed reaches the target within 20 epochs: of
 eight further ones, 60 to 67, seven did (64 did not), and the script's eight all did.
-`docs/recommendation.md` has the spread.
+`benchmarks/README.md` has the spread.
 
 Source: He et al. 2017 (arXiv 1708.05031), sections 3.3 and 4.1, and the defaults of its code
 (hexiangnan/neural_collaborative_filtering, `NeuMF.py`), which counts a batch in pairs.

@@ -17,7 +17,7 @@ Expected: on 2 cores of an AMD EPYC virtual machine 5 of 5 seeds reached it afte
 epochs, 260 to 363 s (BLEU 25.1 to 26.7). On an Intel Xeon it was 3 of 3 after 181 to 219 s.
 
 Source: the network of MLPerf's GNMT made smaller; bounds, rate and length were chosen here, on the
-validation set (docs/translation.md).
+validation set (benchmarks/measurements.md).
 """
 
 from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupLinear

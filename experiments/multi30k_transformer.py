@@ -10,7 +10,7 @@ rows of 62 source and 64 target tokens, 16 rows (about 64 pairs) a step; greedy 
 sacreBLEU's, cased, on detokenized text.
 
 Expected: on 2 cores of an AMD EPYC virtual machine one trial reached BLEU 35.46 after 5.0 epochs
-and 502 s; compilation took 13 s before that. `docs/translation.md` has the curve.
+and 502 s; compilation took 13 s before that. `benchmarks/measurements.md` has the curve.
 
 Source: the model of Vaswani et al. 2017 made smaller; rates and length were chosen here.
 """

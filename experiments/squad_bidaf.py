@@ -9,7 +9,7 @@
 training, all questions of the development set in every evaluation.
 
 The paper reports F1 77.3 on the development and the test set, after 12 epochs of AdaDelta. Not yet
-trained at full size; `docs/span_answering.md` says what was run.
+trained at full size; `docs/what_ran_where.md` says what was run.
 
 Source: Seo et al. 2017 (arXiv 1611.01603), section 4.1 for the network, its dropout and the moving
 average of the weights; batch of 40, Adam at 0.001 with betas of 0.9 and gradients clipped to a norm

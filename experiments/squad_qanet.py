@@ -10,7 +10,7 @@ reads a passage in parallel. Fixed GloVe vectors of 300 values; passages of 400 
 training, all questions of the development set in every evaluation.
 
 The paper reports F1 82.7 on the development set after 150,000 steps without augmented data. Not yet
-trained at full size; `docs/span_answering.md` says what was run.
+trained at full size; `docs/what_ran_where.md` says what was run.
 
 Source: Yu et al. 2018 (arXiv 1804.09541), section 4.1.1: the network, batches of 32, Adam with
 betas 0.8 and 0.999 and epsilon 1e-7, 1,000 steps of warm-up to a constant 0.001, a moving average

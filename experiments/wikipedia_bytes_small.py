@@ -18,7 +18,7 @@ the script.
 
 Expected: on 2 cores of an AMD EPYC virtual machine 5 of 5 seeds reached it at the last step, after
 112 s; the PyTorch script took 99 s. One seed on one H200 reached it after 0.8 s.
-`docs/language_model.md` has the spread.
+`benchmarks/README.md` has the spread.
 """
 
 from dawnjax.config.experiment import Evaluation, Experiment, MuonAdam, Target, WarmupLinear

@@ -49,7 +49,7 @@ class GNMT:
         uniform between plus and minus this. MLPerf's reference has 0.1 (`init_lstm_`).
       embedding_bound: The same of the embedding. Each layer of a narrow network shrinks its input
         at first; with a small embedding the attention of `multi30k_gnmt` settled on the source's
-        first token (docs/translation.md).
+        first token (benchmarks/measurements.md).
     """
 
     TAG: ClassVar[str] = "gnmt"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dawnjax.errors import ConfigError, RunError
+from dawnjax.errors import ConfigError, RunError, install
 from dawnjax.official import importer
 from dawnjax.official.outcome import without_damaged
 from dawnjax.other_logs.columns import BY_NAME, Columns
@@ -116,7 +116,7 @@ class Entries(tuple[Entry, ...]):
             import pandas  # pyright: ignore[reportMissingImports]
         except ImportError:
             raise ConfigError(
-                "a DataFrame needs pandas: pip install -e '.[notebook]'; .records() does not"
+                f"a DataFrame needs pandas: {install('notebook')}; .records() does not"
             ) from None
         frame = pandas.DataFrame(self.records(rows))
         # pandas would make floats of integers beside None, and objects of None alone.

@@ -20,7 +20,7 @@ from dawnjax.checkpointed.earlier_run import read_directory, read_run, refuse_ot
 from dawnjax.checkpoints.arrays import by_path
 from dawnjax.checkpoints.store import Checkpoints
 from dawnjax.config.run_options import CheckpointOptions, RunOptions
-from dawnjax.errors import ConfigError
+from dawnjax.errors import ConfigError, install
 from dawnjax.runs.versions import installed
 from dawnjax.session import alone
 from dawnjax.text import escaped
@@ -37,7 +37,7 @@ def export(path: Path, out: Path, checkpoint_directory: str = "") -> list[Path]:
         from safetensors.numpy import save_file
     except ImportError:
         raise ConfigError(
-            "--format=safetensors needs safetensors (pip install -e '.[weights]')"
+            f"--format=safetensors needs safetensors ({install('weights')})"
         ) from None
     directory, record = read_directory(path)
     is_average = record["experiment"].get("evaluation", {}).get("weights") == "ema"

@@ -24,7 +24,7 @@ import numpy as np
 
 from dawnjax import records
 from dawnjax.checkpoints.arrays import by_path
-from dawnjax.errors import ConfigError
+from dawnjax.errors import ConfigError, install
 from dawnjax.models.published_llama import Published
 from dawnjax.train_step import Recipe
 
@@ -229,7 +229,7 @@ class PublishedWeights:
         try:
             import safetensors
         except ImportError:
-            raise self.fault("reading it needs safetensors (pip install -e '.[weights]')") from None
+            raise self.fault(f"reading it needs safetensors ({install('weights')})") from None
         try:
             with records.open_plain(file) as content:
                 header_bytes = int.from_bytes(content.read(8), "little")

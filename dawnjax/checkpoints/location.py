@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import jax
 
 from dawnjax.cluster import processes
-from dawnjax.errors import CheckpointError, ConfigError
+from dawnjax.errors import CheckpointError, ConfigError, install
 
 if TYPE_CHECKING:  # With Orbax it takes 0.15 to 0.3 s to import.
     from etils import epath
@@ -41,7 +41,7 @@ def refuse_unwritable(directory: str) -> None:
         store, _, rest = directory.partition("://")
         reason = one_line(error)
         if isinstance(error, ImportError):
-            extra = " (pip install -e '.[gcs]')" if store == "gs" else ""
+            extra = f" ({install('gcs')})" if store == "gs" else ""
             reason = f"{store}:// needs the package {_PACKAGES.get(store, 'of that store')}{extra}"
         elif rest and isinstance(error, FileNotFoundError):
             reason = f"there is no bucket {rest.partition('/')[0]}"

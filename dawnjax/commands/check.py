@@ -23,8 +23,8 @@ Validates run directories: reads every line of the log, computes the result from
 compares that with result.json.
 
 In an MLPerf Training log, or a folder or an archive of such logs, it names each rule that is broken
-and its line, by MLPerf's own compliance checker (pip install -e '.[mlperf]'). The rules are those
-of the round that a folder names, such as training_results_v5.1, or of --ruleset.
+and its line, by MLPerf's own compliance checker (pip install "dawnjax[mlperf]"). The rules are
+those of the round that a folder names, such as training_results_v5.1, or of --ruleset.
 """
 
 _LONGEST_LINE = 600

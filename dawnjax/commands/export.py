@@ -77,7 +77,7 @@ def main(argv: list[str]) -> int:
         differs = export_mlperf.BENCHMARKS[runs[0].experiment["mlperf_benchmark"]].differs
         print(
             f"note: the recipe differs from MLPerf's reference in: {', '.join(differs)} "
-            "(docs/mlperf_recipes.md)"
+            "(experiments/mlperf_recipes.md)"
         )
     for path in written:
         print(path)

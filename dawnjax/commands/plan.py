@@ -37,7 +37,7 @@ USAGE = "dawnjax plan EXPERIMENT --on=SYSTEM:SIZE,... [--batches=N,...] [--FLAG=
 DESCRIPTION = """
 Compiles an experiment's train and evaluation programs for systems that are not here, and predicts
 the step, the time to accuracy and the cost on each, with an interval. No device and no data are
-needed, but what compiles for them is: pip install -e '.[plan]'.
+needed, but what compiles for them is: pip install "dawnjax[plan]".
 
 A size counts JAX devices, or gives a TPU's torus in chips: v3:8, v5e:16x16, h100:64. Flags of the
 experiment change it, such as --global_batch_size=1024.

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dawnjax import records
-from dawnjax.errors import ConfigError
+from dawnjax.errors import ConfigError, install
 from dawnjax.official import mlperf, mlperf_rounds, sources
 from dawnjax.official.mlperf_log import parse
 from dawnjax.official.outcome import Refused, SourceRefused
@@ -51,7 +51,7 @@ def rulesets() -> list[str]:
         from mlperf_logging.compliance_checker import mlp_compliance
     except ImportError:
         raise ConfigError(
-            "checking an MLPerf log needs MLPerf's checker: pip install -e '.[mlperf]'"
+            f"checking an MLPerf log needs MLPerf's checker: {install('mlperf')}"
         ) from None
     here = Path(str(mlp_compliance.__file__)).parent.glob("training_*")
     matches = (re.fullmatch(r"training_(\d+\.\d+\.0)", folder.name) for folder in here)

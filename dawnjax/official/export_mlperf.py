@@ -34,8 +34,8 @@ class Exported(NamedTuple):
       most_initialization_minutes: Of its open division, from the start of a process to run_start.
       metrics: Our metrics that decide, each with its name in a log; empty for a plain number.
       quality: These metrics in words.
-      differs: Settings in which our recipe is not the reference's, as docs/mlperf_recipes.md names
-        them.
+      differs: Settings in which our recipe is not the reference's, as
+        `experiments/mlperf_recipes.md` names them.
     """
 
     data: str

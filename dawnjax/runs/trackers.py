@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dawnjax import records
-from dawnjax.errors import ConfigError
+from dawnjax.errors import ConfigError, install
 
 OPEN_SECONDS = 60.0
 """A run waits so long for its trackers before its clock starts: their imports hold Python up."""
@@ -47,7 +47,7 @@ def refuse_unknown(names: Sequence[str]) -> None:
         if name not in ENGINES:
             raise ConfigError(f"tracker={name} is not known; there are {', '.join(ENGINES)}")
         if importlib.util.find_spec(name) is None:
-            raise ConfigError(f"tracker={name} is not installed: pip install -e '.[{name}]'")
+            raise ConfigError(f"tracker={name} is not installed: {install(name)}")
 
 
 class Trackers:

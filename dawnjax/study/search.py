@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from dawnjax.errors import ConfigError, RunError
+from dawnjax.errors import ConfigError, RunError, install
 from dawnjax.study.axes import Axis, axis_of
 from dawnjax.study.design import RUNGS, Arm, Study, TrialPlan, arm_at
 from dawnjax.study.reading import is_over
@@ -39,7 +39,7 @@ def optuna() -> Any:
     try:
         import optuna as library  # pyright: ignore[reportMissingImports]
     except ImportError:
-        raise ConfigError("--search needs Optuna: pip install -e '.[search]'") from None
+        raise ConfigError(f"--search needs Optuna: {install('search')}") from None
     library.logging.set_verbosity(library.logging.WARNING)
     return library
 

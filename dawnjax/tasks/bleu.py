@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from dawnjax.errors import ConfigError
+from dawnjax.errors import ConfigError, install
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,5 +42,5 @@ def require_sacrebleu() -> Any:
     try:
         import sacrebleu
     except ImportError:
-        raise ConfigError("BLEU needs sacreBLEU: pip install -e '.[text]'") from None
+        raise ConfigError(f"BLEU needs sacreBLEU: {install('text')}") from None
     return sacrebleu

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dawnjax.errors import ConfigError
+from dawnjax.errors import ConfigError, install
 from dawnjax.input_pipeline.reading.objects import Objects
 from dawnjax.tasks.metric import Metric, fraction
 
@@ -145,5 +145,5 @@ def require_hotcoco() -> Any:
     try:
         import hotcoco
     except ImportError:
-        raise ConfigError("COCO's AP needs hotcoco: pip install -e '.[detection]'") from None
+        raise ConfigError(f"COCO's AP needs hotcoco: {install('detection')}") from None
     return hotcoco

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
-from dawnjax.errors import ConfigError
+from dawnjax.errors import ConfigError, install
 from dawnjax.limits import Fraction, NonNegative, OneOrMore, Positive, require
 from dawnjax.machine.mesh import BATCH_AXES
 from dawnjax.models.pure_model import Tree, mode_arguments, split_module
@@ -296,5 +296,5 @@ def require_mctx() -> Any:
     try:
         import mctx
     except ImportError:
-        raise ConfigError("task=self_play needs mctx: pip install -e '.[selfplay]'") from None
+        raise ConfigError(f"task=self_play needs mctx: {install('selfplay')}") from None
     return mctx

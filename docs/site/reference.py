@@ -1,6 +1,7 @@
-"""Pages of the site that are made from the code: flags, fields of `result.json`, exit statuses.
+"""Parts of the site that are made from the code: commands, the Python API, fields, exit statuses.
 
-MkDocs calls `on_files` (mkdocs.yml, `hooks`); nothing is written into the tree.
+MkDocs calls `on_files` and `on_page_markdown` (mkdocs.yml, `hooks`); nothing is written into the
+tree.
 """
 
 import dataclasses
@@ -8,6 +9,7 @@ import importlib
 import io
 from collections.abc import Iterator
 from contextlib import redirect_stdout
+from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig  # pyright: ignore[reportMissingImports]
 from mkdocs.structure.files import File, Files  # pyright: ignore[reportMissingImports]
@@ -15,17 +17,33 @@ from mkdocs.structure.files import File, Files  # pyright: ignore[reportMissingI
 from dawnjax.__main__ import COMMANDS
 from dawnjax.config.command_line import HelpRequested
 from dawnjax.config.flag_tree import attribute_docs
-from dawnjax.errors import ExitStatus
 from dawnjax.trials.trial import Trial
+
+FIELDS = "<!-- fields of result.json -->"
+
+API = (
+    "dawnjax.api",
+    "dawnjax.analysis.loading",
+    "dawnjax.statistics.verdict",
+    "dawnjax.config.experiment",
+    "dawnjax.tasks.task",
+    "dawnjax.tasks.metric",
+    "dawnjax.input_pipeline.datasets.arrays",
+)
+"""Modules that a user's own code calls or fills in."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made from the code."""
-    pages = {"commands": commands(), "result": result(), "exit_statuses": exit_statuses()}
-    for name, lines in pages.items():
+    for name, lines in (("commands", commands()), ("python", python())):
         text = "\n".join(lines) + "\n"
         files.append(File.generated(config, f"reference/{name}.md", content=text))
     return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Put the table of the fields into the page that asks for it."""
+    return markdown.replace(FIELDS, "\n".join(fields())) if FIELDS in markdown else markdown
 
 
 def commands() -> Iterator[str]:
@@ -49,19 +67,18 @@ def help_of(command: object, arguments: list[str]) -> str:
     return printed.getvalue()
 
 
-def result() -> Iterator[str]:
+def python() -> Iterator[str]:
+    """Directives by which mkdocstrings lists the modules of `API`."""
+    yield "# Python API\n"
+    yield "`import dawnjax` gives `run`, `load_run` and `load_losses`, of the first module.\n"
+    for module in API:
+        yield f"::: {module}\n"
+
+
+def fields() -> Iterator[str]:
     """The fields of `result.json`, as the class that writes it documents them."""
-    yield "# Fields of result.json\n\nTimes are seconds, fractions 0 to 1.\n"
     yield "| field | type | meaning |\n|---|---|---|"
     texts = attribute_docs(Trial)
     for field in dataclasses.fields(Trial):
         kind = str(field.type).replace("|", "\\|")
         yield f"| `{field.name}` | `{kind}` | {texts[field.name]} |".replace("``", "`")
-
-
-def exit_statuses() -> Iterator[str]:
-    """Meaning of each exit status."""
-    yield "# Exit statuses\n\n| status | meaning |\n|---|---|"
-    texts = attribute_docs(ExitStatus)
-    for status in ExitStatus:
-        yield f"| {int(status)} | {texts[status.name]} |"

@@ -163,7 +163,7 @@ PREPARATION = Preparation(
     takes="""PATH is a folder with train/<class>/* and val/<class>/* (JPEG or PNG), or a TensorFlow
 Datasets directory with ArrayRecord files. Each photograph becomes a square of 256 pixels, 197 KB,
 or of --image_side; --form=photographs keeps them whole, in ArrayRecord shards that TensorFlow
-Datasets and Grain open (pip install -e '.[tfds]').""",
+Datasets and Grain open (pip install "dawnjax[tfds]").""",
     flags=FLAGS,
     run=lambda request: squares(request, "imagenet", "ImageNet", TFDS_NAME, SIDES, declare),
 )

@@ -247,8 +247,8 @@ def declare(
 class _Corpus:
     """Approximate size of a corpus: pairs of each split, and target tokens of a pair.
 
-    Source: Multi30K with a vocabulary of 8,000, counted (docs/translation.md); for WMT, the paper's
-    25,000 tokens a batch over its steps an epoch, rounded.
+    Source: Multi30K with a vocabulary of 8,000, counted (benchmarks/measurements.md); for WMT, the
+    paper's 25,000 tokens a batch over its steps an epoch, rounded.
 
     Attributes:
       short: The longest side of a pair in tokens, the pairs that are left with it, and the mean

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dawnjax.errors import install
 from dawnjax.input_pipeline.reading.dataset import DataError, Declaration, Shapes, Spec, Split
 from dawnjax.limits import NonNegative, OneOrMore, check_fields
 
@@ -137,7 +138,7 @@ def _rules(game: str, komi: float, max_moves: int) -> Any:
         import pgx
         from pgx.go import Go
     except ImportError:
-        raise DataError("data=pgx needs pgx: pip install -e '.[selfplay]'") from None
+        raise DataError(f"data=pgx needs pgx: {install('selfplay')}") from None
     side = _side(game)
     if not side:
         return pgx.make(game)  # type: ignore[arg-type]

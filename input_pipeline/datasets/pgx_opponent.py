@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dawnjax import records
+from dawnjax.errors import install
 from dawnjax.input_pipeline.datasets.pgx_games import GameSpec, PgxGame
 from dawnjax.input_pipeline.reading.dataset import (
     DataError,
@@ -53,7 +54,7 @@ class PgxOpponent(PgxGame):
             from safetensors import SafetensorError
             from safetensors.numpy import load
         except ImportError:
-            raise DataError(f"{FILE}: reading it needs pip install -e '.[weights]'") from None
+            raise DataError(f"{FILE}: reading it needs {install('weights')}") from None
         try:
             return load(self._content())
         except (SafetensorError, ValueError, KeyError) as error:

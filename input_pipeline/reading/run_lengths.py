@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from dawnjax.errors import install
 from dawnjax.input_pipeline.reading.dataset import DataError
 
 
@@ -22,5 +23,5 @@ def masks() -> Any:
     try:
         import hotcoco
     except ImportError:
-        raise DataError("masks are read by hotcoco: pip install -e '.[detection]'") from None
+        raise DataError(f"masks are read by hotcoco: {install('detection')}") from None
     return hotcoco.mask

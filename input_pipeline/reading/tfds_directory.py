@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dawnjax import records
+from dawnjax.errors import install
 from dawnjax.input_pipeline.reading.dataset import DataError
 
 INFO_FILE = "dataset_info.json"
@@ -105,7 +106,7 @@ def import_tfds(version: pathlib.Path) -> Any:
 def not_installed(version: pathlib.Path, error: ImportError) -> DataError:
     return DataError(
         f"{version}: reading TensorFlow Datasets needs packages that are not installed ({error}): "
-        "pip install -e '.[tfds]'"
+        f"{install('tfds')}"
     )
 
 

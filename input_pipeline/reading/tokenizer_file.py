@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from dawnjax.errors import install
 from dawnjax.input_pipeline.reading import tokenizer_process
 from dawnjax.input_pipeline.reading.dataset import DataError
 
@@ -51,7 +52,7 @@ class TokenizerFile:
         self.sha256 = hashlib.sha256(content).hexdigest()
         if importlib.util.find_spec("tokenizers") is None:
             raise DataError(
-                f"{where}: reading it needs tokenizers (pip install -e '.[tokenizers]')"
+                f"{where}: reading it needs tokenizers ({install('tokenizers')})"
             )
         per_byte = tokenizer_process.MEMORY_A_BYTE
         self._memory_bytes = tokenizer_process.MEMORY_BYTES + per_byte * len(content)

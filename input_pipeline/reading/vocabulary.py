@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from dawnjax.errors import install
 from dawnjax.input_pipeline.reading.dataset import DataError
 
 PAD, END, UNKNOWN = 0, 1, 2
@@ -141,5 +142,5 @@ def _sentencepiece() -> Any:
     try:
         import sentencepiece
     except ImportError:
-        raise DataError("a vocabulary needs SentencePiece: pip install -e '.[text]'") from None
+        raise DataError(f"a vocabulary needs SentencePiece: {install('text')}") from None
     return sentencepiece

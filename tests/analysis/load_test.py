@@ -226,7 +226,7 @@ def test_to_dataframe():
 
 def test_without_pandas_there_is_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ConfigError, match=r"pip install -e '\.\[notebook\]'"):
+    with pytest.raises(ConfigError, match=r'pip install "dawnjax\[notebook\]"'):
         analysis.Entries([]).to_dataframe()
 
 

@@ -11,12 +11,16 @@ import pytest
 
 import dawnjax
 from benchmarks import tables
-from benchmarks.result_tables import goals, result_files
-from dawnjax.statistics.interval import Interval
+from benchmarks.result_tables import result_files
+from dawnjax.errors import install
 
 TOP = Path(__file__).resolve().parents[2]
-TOP_PAGES = [TOP / name for name in ("README.md", "CONTRIBUTING.md", "RELEASE.md", "SECURITY.md")]
-PAGES = [*TOP_PAGES, *sorted((TOP / "docs").glob("*.md"))]
+PAGES = [
+    path
+    for folder in (".", "docs", "benchmarks", "experiments")
+    for path in sorted((TOP / folder).glob("*.md"))
+    if path.name != "CHANGELOG.md"
+]
 SOURCES = ("dawnjax", "models", "input_pipeline", "experiments", "benchmarks")
 SHOWN = set(re.findall(r"<!-- table (\w+) -->", "".join(page.read_text() for page in PAGES)))
 
@@ -32,119 +36,56 @@ def test_the_citation_names_the_version():
     assert f"version: {dawnjax.__version__}\n" in (TOP / "CITATION.cff").read_text()
 
 
-INSTALLED = "-e '.[{}]'"
-"""How every text installs an extra: in a clone, until there is a release to name instead."""
-
-
 def test_every_text_installs_extras_in_the_one_way():
+    """By the name of the package, which a clone's install has too; CONTRIBUTING by the clone."""
     extras = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     sources = [path for folder in SOURCES for path in (TOP / folder).rglob("*.py")]
-    lines = [
-        match[1]
-        for path in [*PAGES, *sources]
-        for match in re.finditer(r"pip install ([^`\n]*\[[^`\n]*\]'?)", path.read_text())
-    ]
-    assert len(lines) > 20
-    for line in lines:
-        names = re.findall(r"\[([\w,.{}]+)\]", line)
-        wanted = " ".join(INSTALLED.format(name) for name in names)
-        assert line.removeprefix("-q ") == wanted, line
-        known = (name for name in names if name not in ("...", "{name}"))
-        assert {part for name in known for part in name.split(",")} <= set(extras), line
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_picture_shows_what_the_result_files_hold(theme):
-    drawn = (tables.IMAGES / f"time_to_accuracy_{theme}.svg").read_text()
-    assert tables.time_to_accuracy(theme) == drawn, "python -m benchmarks tables writes it anew"
-    assert "var(" not in drawn  # many programs that show an SVG know no variables
+    places = [(install("name"), "name")]
+    for path in [*PAGES, *sources]:
+        text = path.read_text()
+        places += [(m[0], m[1]) for m in re.finditer(r"pip install [^`\n[]*\[([\w,]+)\]\S?", text)]
+        places += [(install(m[1]), m[1]) for m in re.finditer(r"[{ ]install\('([\w,]+)'\)", text)]
+    assert len(places) > 40
+    for line, named in places:
+        of_a_clone = "'.[test" in line
+        assert of_a_clone or line.replace("'", '"').endswith(install(named)), line
+        assert {part for part in named.split(",") if part != "name"} <= set(extras), line
 
 
 def test_every_result_file_is_in_a_table_of_a_page():
     assert set(tables.TABLES) == SHOWN
     shown = {file for table in tables.TABLES.values() for file in table.files()}
     assert shown == set(result_files.RESULTS.glob("*.json"))
-    patterns = {pattern for table in tables.TABLES.values() for pattern in table.patterns}
-    for goal in goals.GOALS:
-        assert goal.pattern in patterns or list(result_files.RESULTS.glob(goal.pattern)), goal.title
 
 
 def test_a_table_without_a_result_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(result_files, "RESULTS", tmp_path)
     assert tables.TABLES["gnmt_pytorch"].text() == "Not yet run."
-    assert tables.TABLES["goals"].text().count("\n") == 1  # the head alone
 
 
-def test_a_table_says_what_failed(tmp_path, monkeypatch):
-    facts = {
-        "date": "2026-01-02",
-        "processor": "Some Processor",
-        "cores": 2,
-        "load_before": 3.5,
-        "versions": {"python": "3.11.7", "jax": "0.10.2"},
+def test_a_table_says_that_a_trial_missed(tmp_path, monkeypatch):
+    facts = {"date": "2026-01-02", "processor": "Some Processor", "cores": 2, "load_before": 3.5}
+    reached = {"reached": True, "train_seconds": 1.0, "epochs": 4.0, "seed": 0}
+    reached |= {"time_to_accuracy_seconds": 2.0, "total_seconds_to_accuracy": 3.0}
+    missed = {**reached, "reached": False, "time_to_accuracy_seconds": None}
+    ours, theirs = [reached, missed], [reached, reached]
+    record = {"environment": {**facts, "versions": {"jax": "0.10.2"}}}
+    record |= {
+        side: {"num_trials": 2, "num_reached": sum(t["reached"] for t in trials), "trials": trials}
+        for side, trials in (("dawnjax", ours), ("pytorch", theirs))
     }
-    reached = {"seed": 0, "reached": True, "time_to_accuracy_seconds": 2.0, "epochs": 4.0}
-    reached |= {"compile_seconds": 3.0, "examples_per_second": 100.0, "last": 0.5}
-    crashed = {"seed": 1, "reached": False, "status": "exit 1", "error": ["out of memory"]}
-    slow = {**reached, "reached": False, "time_to_accuracy_seconds": None, "last": 0.25}
-    record = {
-        "environment": facts,
-        "experiment": "some",
-        "trials_wanted": 5,
-        "num_trials": 3,
-        "num_reached": 1,
-        "trials": [reached, crashed, slow],
-    }
-    (tmp_path / "seeds_some.json").write_text(json.dumps(record))
+    (tmp_path / "squad_pytorch.json").write_text(json.dumps(record))
     monkeypatch.setattr(result_files, "RESULTS", tmp_path)
-    text = tables.filled("<!-- table trials -->\nold\n<!-- end of table -->\nafter")
-    assert "| 1 of 3; 5 were wanted |" in text
+    text = tables.filled("<!-- table squad_pytorch -->\nold\n<!-- end of table -->\nafter")
     assert "| 2 cores of Some, load 3.5 before |" in text
-    assert "| 2.000 |" in text
-    assert "| 0.3750 (sd 0.1250; 0.2500 to 0.5000) |" in text
-    assert text.endswith("From `seeds_some.json`.\n<!-- end of table -->\nafter")
+    assert "1 of 2 and 2 of 2" in text
+    assert "time to accuracy, s: no ratio, a trial did not reach" in text
+    assert text.endswith("From `squad_pytorch.json`.\n<!-- end of table -->\nafter")
     assert "old" not in text
-    (tmp_path / "seeds_some.json").write_text(
-        json.dumps({**record, "num_trials": 1, "num_reached": 0, "trials": [crashed]})
-    )
-    text = tables.TABLES["trials"].text()
-    assert "| 0 of 1; 5 were wanted |" in text and "| time to accuracy, s | none |" in text
-
-
-def test_a_goal_is_missed_where_a_side_failed(tmp_path, monkeypatch):
-    facts = {"date": "2026-01-02", "processor": "Some", "cores": 2, "versions": {}}
-    sides = {side: {"trials": [{"reached": False}]} for side in ("dawnjax", "pytorch")}
-    record = {"environment": facts, "pytorch_mode": "eager", **sides}
-    (tmp_path / "digits_pytorch.json").write_text(json.dumps(record))
-    monkeypatch.setattr(result_files, "RESULTS", tmp_path)
-    (row,) = tables.TABLES["goals"].text().splitlines()[2:]
-    assert "| at most 0.67 | none: a side or a trial failed | **missed** |" in row
-
-
-def test_a_goal_is_met_or_missed_by_the_interval_of_its_figure():
-    def figure(value, low=None, high=None, level: float | None = 0.95):
-        return goals.Figure(Interval(value, low, high, level, 3), "5 rounds")
-
-    speed = goals.Goal("speed", "some.json", lambda record: figure(record["speed"]), least=1.4)
-    assert speed.needed() == "at least 1.4"
-    assert speed.state(figure(1.38, 1.37, 1.39)) == "**missed**"
-    assert speed.state(figure(1.5, 1.4, 1.6)) == "met"
-    assert speed.state(figure(1.38, 1.3, 1.5)) == "undecided"
-    assert speed.state(figure(2.0, 1.9, 2.1)) == "met"
-    # Three rounds decide nothing, however far their range is from the limit.
-    assert speed.state(figure(2.0, 1.9, 2.1, None)) == "undecided"
-    assert speed.state(figure(2.0, level=None)) == "undecided"
-    share = goals.Goal("share", "some.json", speed.figure, most=0.67)
-    assert share.needed() == "at most 0.67"
-    assert share.state(figure(0.655, 0.57, 0.76)) == "undecided"
-    assert share.state(figure(0.6, 0.57, 0.67)) == "met"
-    assert share.state(figure(1.0502, 1.0489, 1.0516)) == "**missed**"
-    assert str(figure(1.0502, 1.0489, 1.0516)) == "1.050 (1.049 to 1.052)"
-    assert str(figure(1.0502, 1.0, 1.1, None)) == "1.050 (range of 3: 1.000 to 1.100)"
 
 
 def test_an_unknown_table_is_named():
-    with pytest.raises(tables.UnknownTable, match="no table 'seedz'; there are goals, trials"):
+    with pytest.raises(tables.UnknownTable, match="no table 'seedz'; there are digits_pytorch"):
         tables.filled("<!-- table seedz -->\n<!-- end of table -->")
 
 
@@ -170,7 +111,7 @@ def test_links_between_pages_lead_to_a_heading(page):
 
 @pytest.mark.processes
 def test_the_architecture_names_files_that_a_run_of_digits_loads():
-    page = (TOP / "docs" / "architecture.md").read_text()
+    page = (TOP / "ARCHITECTURE.md").read_text()
     _, _, section = page.partition("## From flag to result\n")
     files = re.findall(r"^\| `(dawnjax/\S+)\.py` \|", section, re.MULTILINE)
     assert f"These {len(files)} files take" in section and len(files) > 10
@@ -181,10 +122,11 @@ def test_the_architecture_names_files_that_a_run_of_digits_loads():
     assert {file.replace("/", ".") for file in files} <= set(done.stdout.split()), done.stderr
 
 
-def test_the_readme_shows_an_experiment_for_each_file():
-    readme = (TOP / "README.md").read_text()
-    shown = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", readme, re.MULTILINE))))
-    assert {path.stem for path in (TOP / "experiments").glob("[a-z]*.py")} <= shown
+def test_the_page_of_experiments_has_a_row_for_each_file():
+    page = (TOP / "docs" / "experiments.md").read_text()
+    rows = "".join(re.findall(r"^\| (`.*?) \|", page, re.MULTILINE))
+    names = {path.stem for path in (TOP / "experiments").glob("[a-z]*.py")}
+    assert names <= set(re.findall(r"`(\w+)`", rows))
 
 
 def test_the_page_of_the_report_has_a_row_for_each_section():

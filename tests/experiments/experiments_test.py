@@ -116,7 +116,7 @@ def test_mlperfs_language_models_have_its_rules(name, target, num_params, first,
 
 
 def test_mlperfs_language_models_have_the_settings_of_their_references():
-    """Each as the tables of docs/mlperf_recipes.md say where it was read."""
+    """Each as the tables of experiments/mlperf_recipes.md say where it was read."""
     oss, llama, lora = map(load_experiment, ("gpt_oss_20b", "c4_llama31_8b", "llama2_70b_lora"))
     model = oss.model
     assert (model.windows, model.norm_epsilon, model.initial_std) == ((129, 0), 1e-6, 0.008)
@@ -131,7 +131,7 @@ def test_mlperfs_language_models_have_the_settings_of_their_references():
 
 
 def test_an_export_names_the_rows_that_differ_from_the_reference():
-    page = (Path(__file__).parents[2] / "docs" / "mlperf_recipes.md").read_text()
+    page = (Path(__file__).parents[2] / "experiments" / "mlperf_recipes.md").read_text()
     for name in experiment_names():
         benchmark = load_experiment(name).mlperf_benchmark
         if not benchmark or benchmark not in export_mlperf.BENCHMARKS:
@@ -200,8 +200,8 @@ def test_lars_ends_at_the_rate_of_its_source():
 @pytest.mark.parametrize(
     ("row", "choices"), [("optimizer", OptimizerConfig), ("schedule", ScheduleConfig)]
 )
-def test_the_page_of_models_lists_what_there_is_to_choose(row, choices):
-    page = (Path(__file__).parents[2] / "docs" / "models.md").read_text()
+def test_the_page_of_experiments_lists_what_there_is_to_choose(row, choices):
+    page = (Path(__file__).parents[2] / "docs" / "experiments.md").read_text()
     (line,) = (line for line in page.splitlines() if line.startswith(f"| {row} |"))
     listed = line.replace(f"--{row}=", "").split("`")[1::2]
     assert sorted(listed) == sorted(choice.TAG for choice in typing.get_args(choices))

@@ -152,7 +152,7 @@ def test_a_damaged_imagenet_is_refused_in_one_line(imagenet_directory, tmp_path,
             open_source(copy, "ImageNet", "imagenet2012")
     info_file.write_text(json.dumps(info))
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-    with pytest.raises(DataError, match=r"pip install -e '\.\[tfds\]'"):
+    with pytest.raises(DataError, match=r'pip install "dawnjax\[tfds\]"'):
         open_source(copy, "ImageNet", "imagenet2012")
 
 

@@ -25,7 +25,7 @@ ROUNDS = (
 
 SUMMARIZER = "mlperf_logging.result_summarizer.result_summarizer"
 
-DIFFERENCES = Path(__file__).parents[2] / "docs" / "official.md"
+DIFFERENCES = Path(__file__).parents[2] / "benchmarks" / "official_scores.md"
 """Its table names every difference: round, entries as a pattern, reason."""
 
 

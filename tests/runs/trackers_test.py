@@ -120,7 +120,7 @@ def test_wrong_trackers_get_one_line(monkeypatch, tmp_path, capsys):
     assert "there are wandb, mlflow" in capsys.readouterr().err
     monkeypatch.setattr(trackers.importlib.util, "find_spec", lambda name: None)
     assert main([*SMALL, "--tracker=mlflow", f"--run_dir={tmp_path}/a"]) == 2
-    assert "pip install -e '.[mlflow]'" in capsys.readouterr().err
+    assert 'pip install "dawnjax[mlflow]"' in capsys.readouterr().err
     assert not (tmp_path / "a").exists()
 
 

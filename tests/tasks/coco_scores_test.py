@@ -178,5 +178,5 @@ def test_hotcoco_that_is_not_installed_is_one_line(monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "hotcoco", None)
-    with pytest.raises(coco_scores.ConfigError, match=r"pip install -e '\.\[detection\]'"):
+    with pytest.raises(coco_scores.ConfigError, match=r'pip install "dawnjax\[detection\]"'):
         coco_scores.require_hotcoco()

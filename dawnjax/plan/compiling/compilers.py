@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from dawnjax import records
-from dawnjax.errors import RunError
+from dawnjax.errors import RunError, install
 from dawnjax.machine.hardware import Device
 from dawnjax.plan.hardware.systems import Accelerator, System
 
-INSTALL = "install what compiles for absent hardware: pip install -e '.[plan]'"
+INSTALL = f"install what compiles for absent hardware: {install('plan')}"
 
 KIB, MIB = 2**10, 2**20
 
