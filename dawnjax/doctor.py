@@ -92,9 +92,7 @@ def findings() -> Iterator[Finding]:
         yield of_checkpoint(trial, *_answer(["-m", "dawnjax", "evaluate", str(run_dir)], end))
 
 
-def _answer(
-    arguments: list[str], end: float, statuses: tuple[int, ...] = (0,)
-) -> tuple[str, str]:
+def _answer(arguments: list[str], end: float, statuses: tuple[int, ...] = (0,)) -> tuple[str, str]:
     """The last line that a Python process prints, and why it failed; one of them is empty."""
     left = max(1.0, end - time.monotonic())
     try:
@@ -192,7 +190,8 @@ def of_memory(devices: list[dict[str, Any]]) -> Finding:
     figures = {"memory_bytes": least}
     text = f"{words.scaled(least, 'B')} for a program on each device"
     if known is None or known.memory_bytes is None:
-        return Finding("memory", "unknown", f"{text}; {why or 'its size is not published'}", figures)
+        why = why or "its size is not published"
+        return Finding("memory", "unknown", f"{text}; {why}", figures)
     share = least / known.memory_bytes
     # JAX takes three quarters of a GPU's memory unless it is told otherwise.
     state = "right" if share >= 0.7 else "wrong"
@@ -268,7 +267,8 @@ def of_profile(run_dir: Path) -> Finding:
     share = profile.utilization_json()["attributed_fraction"]
     if share is None:
         return Finding("profile", "wrong", "its trace explains no part of a step")
-    return Finding("profile", "right", f"its trace explains {share:.0%} of a step", {"share": share})
+    text = f"its trace explains {share:.0%} of a step"
+    return Finding("profile", "right", text, {"attributed_fraction": share})
 
 
 def of_checkpoint(trial: dict[str, Any], answer: str, failure: str) -> Finding:

@@ -5,10 +5,10 @@
     dawnjax train --experiment=squad_small --data.data_dir=data/squad
 
 722,456 parameters, of which 480,000 are vectors of the 10,000 most frequent words. Beside its
-vector each token says whether the other text contains it. It sees each of the 41,699 questions about
-passages of 128 tokens or fewer one and a half times, and is evaluated on the first six articles of
-the development set, 1,341 questions, with passages cut to 256 tokens: its F1 does not compare with
-published ones.
+vector each token says whether the other text contains it. It sees each of the 41,699 questions
+about passages of 128 tokens or fewer one and a half times, and is evaluated on the first six
+articles of the development set, 1,341 questions, with passages cut to 256 tokens: its F1 does not
+compare with published ones.
 
 The target is what a PyTorch script of the same network passed after one epoch of a recipe of one
 epoch (`benchmarks/pytorch_squad.py`, seeds 1000 and 1001: 0.604 and 0.617). That recipe ended so

@@ -51,9 +51,7 @@ class TokenizerFile:
         self._where = where
         self.sha256 = hashlib.sha256(content).hexdigest()
         if importlib.util.find_spec("tokenizers") is None:
-            raise DataError(
-                f"{where}: reading it needs tokenizers ({install('tokenizers')})"
-            )
+            raise DataError(f"{where}: reading it needs tokenizers ({install('tokenizers')})")
         per_byte = tokenizer_process.MEMORY_A_BYTE
         self._memory_bytes = tokenizer_process.MEMORY_BYTES + per_byte * len(content)
         self._process = subprocess.Popen(

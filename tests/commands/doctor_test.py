@@ -29,9 +29,13 @@ def test_a_cpu_works_and_has_nothing_to_compare_with(capsys, monkeypatch):
     found = {row["part"]: row for row in map(json.loads, capsys.readouterr().out.splitlines())}
     states = {part: row["state"] for part, row in found.items()}
     assert states == {
-        **{"devices": "right", "memory": "unknown"},
-        **{"float32 product": "unknown", "memory copy": "unknown"},
-        **{"step": "right", "profile": "right", "checkpoint": "right"},
+        "devices": "right",
+        "memory": "unknown",
+        "float32 product": "unknown",
+        "memory copy": "unknown",
+        "step": "right",
+        "profile": "right",
+        "checkpoint": "right",
     }
     assert found["devices"]["text"] == "2 x cpu"
     assert "on 2 devices of 1 hosts" in found["step"]["text"]

@@ -1,8 +1,8 @@
 """A campaign: one fault tried many times, and how often the promise held.
 
 A test marked `long` leaves its counts in `benchmarks/results/faults_NAME.json`, from which
-`python -m benchmarks tables` makes the table of benchmarks/faults.md. The same test with a small count
-runs by default and leaves no file:
+`python -m benchmarks tables` makes the table of benchmarks/faults.md. The same test with a small
+count runs by default and leaves no file:
 
     @pytest.mark.parametrize("count", [3, pytest.param(100, marks=pytest.mark.long)])
     def test_a_killed_run_resumes_to_the_same_parameters(count, campaign):
