@@ -1,6 +1,5 @@
 """The documentation: the site builds without a warning, and the notebook's cells run."""
 
-import importlib.util
 import json
 import re
 import subprocess
@@ -9,6 +8,8 @@ from pathlib import Path
 
 import fault_runs
 import pytest
+
+from dawnjax.errors import install
 
 pytestmark = pytest.mark.processes
 
@@ -24,15 +25,19 @@ digits.EXPERIMENT = dataclasses.replace(digits.EXPERIMENT, targets=(_target,))
 
 
 def test_the_site_builds_strictly(tmp_path):
-    if importlib.util.find_spec("mkdocs") is None:
-        pytest.skip("mkdocs is not installed: pip install -e '.[docs]'")
+    for name in ("mkdocs", "mkdocstrings"):
+        pytest.importorskip(name, reason=f"needs {name} ({install('docs')})")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path / "site")]
     done = subprocess.run(command, cwd=TOP, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
-    reference = (tmp_path / "site" / "reference" / "result" / "index.html").read_text()
-    assert "time_to_accuracy_seconds" in reference
-    flags = (tmp_path / "site" / "reference" / "commands" / "index.html").read_text()
+
+    def page(name: str) -> str:
+        return (tmp_path / "site" / name / "index.html").read_text()
+
+    assert "time_to_accuracy_seconds" in page("numbers") and "allocated_cost_usd" in page("numbers")
+    flags = page("reference/commands")
     assert "--optimizer.base_learning_rate" in flags and "fail_if_slower_by" in flags
+    assert "load_losses" in page("reference/python") and "to_dataframe" in page("reference/python")
 
 
 def test_the_notebooks_cells_run(tmp_path):
