@@ -38,7 +38,7 @@ def test_a_cpu_works_and_has_nothing_to_compare_with(capsys, monkeypatch):
         "checkpoint": "right",
     }
     assert found["devices"]["text"] == "2 x cpu"
-    assert "on 2 devices of 1 hosts" in found["step"]["text"]
+    assert "on 2 devices of 1 host, " in found["step"]["text"]
     assert found["float32 product"]["figures"]["FLOP/s"] > 1e9
 
 
