@@ -5,7 +5,6 @@ process that asks it.
 """
 
 import dataclasses
-import json
 import math
 import os
 import subprocess
@@ -72,7 +71,7 @@ def findings() -> Iterator[Finding]:
     if failure:
         yield Finding("devices", "wrong", f"JAX does not start: {failure}")
         return
-    devices = json.loads(answer)
+    devices = records.load_json(answer)
     yield of_devices(devices, os.environ)
     yield of_memory(devices)
     yield of_products(devices)
@@ -86,7 +85,7 @@ def findings() -> Iterator[Finding]:
         if not run_dir.is_dir():
             yield Finding("step", "unknown", "host 0 shows the run that this host took part in")
             return
-        trial = json.loads((run_dir / "result.json").read_text())
+        trial = records.read_json(run_dir / "result.json", dict[str, Any])
         yield of_step(trial)
         yield of_profile(run_dir)
         yield of_checkpoint(trial, *_answer(["-m", "dawnjax", "evaluate", str(run_dir)], end))
@@ -116,7 +115,7 @@ def print_devices() -> None:
     from dawnjax.cluster.options import ProcessOptions
 
     processes.join(ProcessOptions())
-    print(json.dumps([_measured(device) for device in jax.local_devices()]))
+    print(records.json_text([_measured(device) for device in jax.local_devices()]))
     processes.leave(0)
 
 

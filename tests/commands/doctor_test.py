@@ -1,6 +1,7 @@
 """`dawnjax doctor`: the whole on this machine's CPU, and what it says of broken ones."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,16 @@ def test_another_loss_after_a_restore_is_wrong():
 
 
 def test_a_driver_that_ends_the_process_is_one_line(monkeypatch):
-    monkeypatch.setattr(doctor, "_answer", lambda *_: ("", "CUDA_ERROR_SYSTEM_NOT_READY"))
+    failed = subprocess.CompletedProcess([], 1, "", "a traceback\nCUDA_ERROR_SYSTEM_NOT_READY\n")
+    monkeypatch.setattr(doctor.subprocess, "run", lambda *_, **__: failed)
     (found,) = doctor.findings()
     assert found.text == "JAX does not start: CUDA_ERROR_SYSTEM_NOT_READY"
+
+
+def test_a_driver_that_does_not_answer_is_one_line(monkeypatch):
+    def hang(command, timeout, **_):
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(doctor.subprocess, "run", hang)
+    (found,) = doctor.findings()
+    assert found.text == "JAX does not start: no answer within 300 s"
