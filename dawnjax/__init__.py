@@ -13,7 +13,7 @@ import importlib
 import time
 from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 program_start = time.perf_counter()
 """Start of the program by `time.perf_counter`; Python's own start, some hundredths of a second, is
