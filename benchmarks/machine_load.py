@@ -7,42 +7,13 @@ so that a slow trial is not called disturbed for being slow.
 
 import contextlib
 import os
-import resource
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-MOST_TAKEN = 0.05
-"""Of all processors' time. An idle machine of two cores takes 0.01 for itself."""
+from dawnjax.machine import load
+from dawnjax.machine.load import MOST_TAKEN
 
 Trial = Mapping[str, Any]
-
-
-class _Ticks(NamedTuple):
-    """Processor time since the start of the machine, in clock ticks."""
-
-    busy: int
-    stolen: int
-    all: int
-
-
-def _ticks() -> _Ticks | None:
-    """Ticks of all processors, by `/proc/stat`; None where there is none."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        first = Path("/proc/stat").read_text().split("\n", 1)[0].split()
-        user, nice, system, idle, wait, interrupt, soft, stolen = map(int, first[1:9])
-        busy = user + nice + system + interrupt + soft
-        return _Ticks(busy, stolen, busy + idle + wait + stolen)
-    return None
-
-
-def _own_ticks() -> float:
-    """Ticks of this process and of the children that have ended."""
-    used = 0.0
-    for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
-        usage = resource.getrusage(who)
-        used += usage.ru_utime + usage.ru_stime
-    return used * os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager
@@ -54,18 +25,15 @@ def watched() -> Iterator[dict[str, Any]]:
     where the system does not say.
     """
     record: dict[str, Any] = {"load_before": round(os.getloadavg()[0], 2)}
-    before, own = _ticks(), _own_ticks()
+    record |= {"others_fraction": None, "stolen_fraction": None}
+    before = load.use()
     try:
         yield record
     finally:
-        after = _ticks()
-        others = stolen = None
-        if before and after and after.all > before.all:
-            whole = after.all - before.all
-            taken = after.busy - before.busy - (_own_ticks() - own)
-            others = round(max(0.0, taken / whole), 4)
-            stolen = round((after.stolen - before.stolen) / whole, 4)
-        record |= {"others_fraction": others, "stolen_fraction": stolen}
+        after = load.use()
+        if before and after:
+            record |= load.load_of(["here"], [after.since(before)], "cpu")
+            record.pop("limit_fraction", None)
 
 
 def is_recorded(trials: Sequence[Trial]) -> bool:

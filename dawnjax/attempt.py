@@ -26,7 +26,7 @@ from dawnjax.config.config_json import to_json
 from dawnjax.errors import RunError
 from dawnjax.input_pipeline.reading.dataset import declared
 from dawnjax.journal import Journal
-from dawnjax.machine import jax_settings
+from dawnjax.machine import jax_settings, load
 from dawnjax.machine.device_counters import DeviceCounters
 from dawnjax.machine.hosts import HostSampler
 from dawnjax.page import words
@@ -73,11 +73,13 @@ class Attempt:
             opened.callback(log.close)
             # Check before logging: a refused start must not count as an attempt.
             refuse_unwritable(run.checkpoints)
-            _describe(run, mesh)
+            self._machines, self._platform = processes.machines(), platform_of(mesh)
+            num_hosts = len(set(self._machines))
+            _describe(run, mesh, num_hosts)
             is_shown = shows and self._is_first
             self._display = Display(run.request.experiment, run.spec, enabled=is_shown)
             opened.callback(self._display.close)
-            self.journal = Journal(run, self._display, is_first=self._is_first)
+            self.journal = Journal(run, self._display, is_first=self._is_first, num_hosts=num_hosts)
             opened.callback(self.journal.close)
             for message in run.warnings:
                 self.journal.warn(message)
@@ -266,6 +268,7 @@ class Attempt:
         }
 
     def _host_so_far(self) -> dict[str, Any]:
+        self._processors = self._sampler.processors_used()
         return {
             "process_index": jax.process_index(),
             "hostname": socket.gethostname(),
@@ -325,7 +328,9 @@ class Attempt:
     def _record_hosts(self, host: dict[str, Any]) -> None:
         """Log what every process has measured and warned of; all of them call it alike."""
         host |= self.profile.host_fields(host.get("input_wait_fraction"))
-        told = processes.gather({"host": host, "warnings": self.journal.untold()})
+        mine = {"warnings": self.journal.untold(), "processors": self._processors}
+        told = processes.gather({"host": host, **mine})
+        loads = [other["processors"] for other in told]
         straggler, no_straggler = self.profile.straggler()
         for index, other in enumerate(told):
             for message in other["warnings"]:
@@ -333,6 +338,7 @@ class Attempt:
         self._run.log.append(
             "host_summary",
             hosts=[other["host"] for other in told],
+            load=load.load_of(self._machines, loads, self._platform),
             straggler=straggler,
             no_straggler=no_straggler,
         )
@@ -377,9 +383,8 @@ def _fields(point: SavePoint) -> dict[str, Any]:
     return {name: value for name, value in point._asdict().items() if name == "step" or value}
 
 
-def _describe(run: OpenRun, mesh: Mesh) -> None:
+def _describe(run: OpenRun, mesh: Mesh, num_hosts: int) -> None:
     log, request = run.log, run.request
-    machines = set(processes.machines())
     log.append(
         "attempt_start",
         schema_version=SCHEMA_VERSION,
@@ -410,7 +415,7 @@ def _describe(run: OpenRun, mesh: Mesh) -> None:
         platform=platform_of(mesh),
         num_devices=mesh.devices.size,
         num_processes=jax.process_count(),
-        num_hosts=len(machines),
+        num_hosts=num_hosts,
         mesh=dict(mesh.shape),
         prng_implementation=PRNG_IMPLEMENTATION,
         settings=jax_settings.recorded(),

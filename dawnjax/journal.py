@@ -22,6 +22,10 @@ RECORD_SECONDS = 10.0
 devices. A person at a terminal wants to see progress more often."""
 
 
+COST = "cost/usd"
+"""Scalar of the run's cost so far, for an axis of the trackers' charts."""
+
+
 class Journal:
     """Writer of an attempt's log, which the result is made from, and of what people see.
 
@@ -31,14 +35,18 @@ class Journal:
       record_at: When to record ended steps next, by `time.perf_counter`.
     """
 
-    def __init__(self, run: OpenRun, display: Display, *, is_first: bool):
+    def __init__(self, run: OpenRun, display: Display, *, is_first: bool, num_hosts: int = 1):
         self._log, self._clock, self._display = run.log, run.clock, display
         self._experiment, self._spec = run.request.experiment, run.spec
         self.step = self.first_step = 0
         self._untold: list[str] = []
         self._recorded_steps = 0
         self._stage, self._diverged = -1, False
-        self._earlier_seconds = 0.0
+        self._earlier_seconds, self._clock_before = 0.0, run.earlier.clock_seconds or 0.0
+        # The run's cost is of all its machines.
+        price = run.request.options.price_per_hour_usd
+        self._usd_per_hour = None if price is None else price * num_hosts
+        self._earlier_usd = run.earlier.cost_usd
         self._record_seconds = LIVE_RECORD_SECONDS if display.is_live else RECORD_SECONDS
         self.record_at = time.perf_counter() + self._record_seconds
         options, self._is_first = run.request.options, is_first
@@ -82,6 +90,13 @@ class Journal:
         """Seconds on the run's clock, earlier attempts included."""
         return self._earlier_seconds + self._clock.now()
 
+    def cost_usd(self) -> float | None:
+        """Cost of the run's clock so far, each attempt at its own price; None without one."""
+        if self._usd_per_hour is None or self._earlier_usd is None:
+            return None
+        seconds = self.run_seconds() - self._clock_before
+        return self._earlier_usd + self._usd_per_hour * seconds / 3600
+
     def enter_stage(self, index: int) -> None:
         """Log the stage of the next steps, where the run has several and this is a new one."""
         if self._experiment.stages.boundary_epochs and index != self._stage:
@@ -110,7 +125,11 @@ class Journal:
             steps=steps,
             input_wait_seconds=round(input_wait_seconds, 6),
         )
-        self._display.train(step, epoch, loss, queue, input_wait_seconds, self.run_seconds())
+        cost = self.cost_usd()
+        seconds = self.run_seconds()
+        self._display.train(step, epoch, loss, queue, input_wait_seconds, seconds, cost)
+        if cost is not None:
+            self._write_scalars(step, {COST: cost})
         self.record_at = time.perf_counter() + self._record_seconds
         if first_nonfinite_step and not self._diverged:
             self._diverged = True
@@ -139,7 +158,7 @@ class Journal:
         epoch = self._experiment.epoch_of_step(step, self._spec)
         # Read before the sync to disk, which follows the moment in the log: the screen would show
         # a later time to accuracy than the result.
-        run_seconds = self.run_seconds()
+        run_seconds, cost = self.run_seconds(), self.cost_usd()
         self._log.append(
             "evaluation",
             step=step,
@@ -149,9 +168,10 @@ class Journal:
             # The deciding evaluation is synced to disk: losing it would lose the time to accuracy.
             durable=reached,
         )
-        self._display.evaluation(step, epoch, metrics, reached, run_seconds)
+        self._display.evaluation(step, epoch, metrics, reached, run_seconds, cost)
         numbers = {name: value for name, value in metrics.items() if isinstance(value, float)}
-        self._write_scalars(step, {f"eval/{name}": value for name, value in numbers.items()})
+        scalars = {f"eval/{name}": value for name, value in numbers.items()}
+        self._write_scalars(step, scalars | ({} if cost is None else {COST: cost}))
         return reached
 
     def summarize(self, result: Trial) -> None:

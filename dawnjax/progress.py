@@ -17,6 +17,7 @@ from dawnjax.call_queue import CallQueue
 from dawnjax.closing_table import closing_table, rate_text
 from dawnjax.config.experiment import Experiment
 from dawnjax.input_pipeline.reading.dataset import AnySpec
+from dawnjax.page import words
 from dawnjax.page.boxes import boxed
 from dawnjax.tasks.task import find_metric
 from dawnjax.text import escaped
@@ -94,6 +95,19 @@ def coarse_evaluation(experiment: Experiment, spec: AnySpec) -> str:
     )
 
 
+def late_evaluation(experiment: Experiment, step: int, run_seconds: float) -> str:
+    """The same of a run that ends by the clock alone, once its first evaluation shows the pace."""
+    limit = experiment.max_seconds
+    if experiment.has_length or run_seconds <= limit / FEWEST_EVALUATIONS:
+        return ""
+    finest = max(1, int(step * limit / FEWEST_EVALUATIONS / run_seconds))
+    return (
+        f"the first evaluation came after {run_seconds:.3g} of {limit:g} s: with so few, a time to "
+        f"accuracy may be too long by {min(1.0, run_seconds / limit):.0%} of the run; "
+        f"--evaluation.every_steps={finest} gives about {FEWEST_EVALUATIONS} of them"
+    )
+
+
 class Display:
     """Shows a run on standard error; the closing table goes to standard output."""
 
@@ -157,6 +171,7 @@ class Display:
         queue: CallQueue,
         input_wait_seconds: float,
         run_seconds: float,
+        cost_usd: float | None = None,
     ) -> None:
         now = time.perf_counter()
         interval = PLAIN_SECONDS if self._live is None else REFRESH_SECONDS
@@ -179,6 +194,7 @@ class Display:
         parts = [
             f"step {step}" + (f"/{total}" if total else ""),
             f"{run_seconds:.1f}{limit} s",
+            *([] if cost_usd is None else [words.usd(cost_usd)]),
             ", ".join(best) or "not yet evaluated",
             f"loss {loss:.4f}",
             f"epoch {epoch:.2f}",
@@ -190,13 +206,27 @@ class Display:
         self._update(description="  ".join(parts), completed=step, total=total)
 
     def evaluation(
-        self, step: int, epoch: float, metrics: dict[str, Any], reached: bool, run_seconds: float
+        self,
+        step: int,
+        epoch: float,
+        metrics: dict[str, Any],
+        reached: bool,
+        run_seconds: float,
+        cost_usd: float | None = None,
     ) -> None:
+        is_first = not self._best
         self.remember(metrics)
         parts = [f"{run_seconds:8.2f} s", f"epoch {epoch:6.2f}", f"step {step}"]
+        parts[1:1] = [] if cost_usd is None else [words.usd(cost_usd)]
         parts += ["target reached"] if reached else []
         parts += [f"{n} {self._text(n, v)}" for n, v in metrics.items() if isinstance(v, float)]
         self.note("  ".join(parts))
+        if (
+            self._enabled
+            and is_first
+            and (line := late_evaluation(self._experiment, step, run_seconds))
+        ):
+            self.warning(line)
 
     def generation(self, number: int, figures: dict[str, float], run_seconds: float) -> None:
         shown = [f"{name} {value:g}" for name, value in figures.items()]

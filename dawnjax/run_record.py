@@ -48,6 +48,7 @@ class Earlier:
       evaluations: Step and metrics of each evaluation.
       ended_unix_seconds: Wall clock at their last event; None without one.
       lost_log: Their log was lost and comes from the newest checkpoint.
+      cost_usd: Of `clock_seconds`; None where an attempt had no price.
     """
 
     status: str = ""
@@ -56,6 +57,7 @@ class Earlier:
     evaluations: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     ended_unix_seconds: float | None = None
     lost_log: bool = False
+    cost_usd: float | None = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,6 +168,7 @@ def _earlier(checkpoints: str, record: dict[str, Any], log: RunLog) -> Earlier:
         ],
         ended_unix_seconds=last.get("unix_seconds"),
         lost_log=is_lost,
+        cost_usd=0.0 if run.run_start is None else run.run_cost(last)[0],
     )
 
 

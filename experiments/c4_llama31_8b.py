@@ -20,7 +20,7 @@ changes in proportion: divide by the rows of your data.
 
 Expected: not known. It has not been trained: neither the data nor the machines were at hand.
 MLPerf's tokenizer lists 128,256 tokens, and shards of them are what `--data.vocabulary=llama3`
-names.
+names. Its documents follow each other without a separator: prepare them with `--separator=`, empty.
 
 Attention's output and the MLPs' down projections begin with a standard deviation of 0.0025, all
 other matrices with 0.02, as the reference's do. `experiments/mlperf_recipes.md` compares each

@@ -13,7 +13,13 @@ from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 
 from dawnjax.models.arithmetic import arithmetic_of, linear
-from dawnjax.models.causal_attention import causal_attention
+from dawnjax.models.causal_attention import (
+    Keys,
+    Place,
+    causal_attention,
+    document_starts,
+    next_attention,
+)
 from dawnjax.models.cross_entropy import plain_losses
 from dawnjax.models.dropout import Dropout
 from dawnjax.models.execution import Execution
@@ -105,6 +111,29 @@ class Decoder(nnx.Module):
         """
         return self._logits(self._hidden(tokens, window)[0], self._output_table())
 
+    def begin(
+        self, tokens: jax.Array, lengths: jax.Array, window: int
+    ) -> tuple[jax.Array, tuple[Any, jax.Array]]:
+        """Logits after the first `lengths` tokens of each row, [batch, vocabulary], and the past.
+
+        The past is what `extend` needs of the tokens so far.
+        """
+        hidden, _, kept = self._hidden(tokens, window, keeps=True)
+        first = jnp.zeros_like(lengths)
+        if self.config.masks_documents:
+            first = document_starts(tokens, lengths - 1, self.separator)
+        last = jnp.take_along_axis(hidden, (lengths - 1)[:, None, None], axis=1)
+        return self._logits(last, self._output_table())[:, 0], (kept, first)
+
+    def extend(
+        self, tokens: jax.Array, places: jax.Array, past: tuple[Any, jax.Array], window: int
+    ) -> tuple[jax.Array, tuple[Any, jax.Array]]:
+        """Logits after one more token of each row, int32 [batch], at its place; and the past."""
+        earlier, first = past
+        at = Place(places, first)
+        hidden, _, kept = self._hidden(tokens[:, None], window, keeps=True, earlier=earlier, at=at)
+        return self._logits(hidden, self._output_table())[:, 0], (kept, first)
+
     def losses(
         self,
         tokens: jax.Array,
@@ -120,7 +149,7 @@ class Decoder(nnx.Module):
         without experts. The logits of `config.loss_chunk` tokens a row exist at one time, in the
         backward pass too. Training gives a dropout key.
         """
-        hidden, routing = self._hidden(tokens, window, dropout_key, real)
+        hidden, routing, _ = self._hidden(tokens, window, dropout_key, real)
         factor = self.config.experts.balance
         added = factor * balance_loss(routing) if routing and factor else 0.0
         targets = constrained(targets, ("batch", "tokens"), self.execution)
@@ -169,8 +198,16 @@ class Decoder(nnx.Module):
         window: int,
         dropout_key: jax.Array | None = None,
         real: jax.Array | None = None,
-    ) -> tuple[jax.Array, Routing | None]:
-        """Input of the output layer, [batch, length, width], and the layers' routing."""
+        *,
+        keeps: bool = False,
+        earlier: Keys | None = None,
+        at: Place | None = None,
+    ) -> tuple[jax.Array, Routing | None, Keys | None]:
+        """Input of the output layer, [batch, length, width], and the layers' routing.
+
+        `keeps` also returns the keys and values of all layers. With those of `earlier` tokens,
+        `tokens` are one more of each row, which stands `at` a place.
+        """
         config, execution = self.config, self.execution
         dtype = arithmetic_of(execution).activations
         tokens = constrained(tokens, ("batch", None), execution)
@@ -193,23 +230,25 @@ class Decoder(nnx.Module):
             lambda array: array.reshape(-1, len(windows), *array.shape[1:]), weights
         )
 
-        def turn(hidden: jax.Array, weights: Tree) -> tuple[jax.Array, Routing | None]:
-            routings = []
+        def turn(hidden: jax.Array, layers: tuple[Tree, Keys | None]) -> tuple[jax.Array, Any]:
+            made = []
             for place, seen in enumerate(windows):
-                one = jax.tree.map(lambda array, place=place: array[place], weights)
-                hidden, routing = block(hidden, one, documents, real, seen, config, execution)
-                routings.append(routing)
-            return hidden, jax.tree.map(lambda *layers: jnp.stack(layers), *routings)
+                one, past = jax.tree.map(lambda array, place=place: array[place], layers)
+                hidden, routing, keys = block(
+                    hidden, one, documents, real, seen, config, execution, past, at
+                )
+                made.append((routing, keys if keeps else None))
+            return hidden, jax.tree.map(lambda *layers: jnp.stack(layers), *made)
 
         if config.remat == "full":
             turn = jax.checkpoint(turn)
         elif config.remat == "products":
             kept = jax.checkpoint_policies.save_only_these_names(*PRODUCTS)
             turn = jax.checkpoint(turn, policy=kept)
-        hidden, routing = jax.lax.scan(turn, hidden, turns)
+        hidden, (routing, kept) = jax.lax.scan(turn, hidden, (turns, earlier))
         routing = jax.tree.map(lambda array: array.reshape(-1, *array.shape[2:]), routing)
         hidden = normalized(hidden, self.norm[...], config.norm_epsilon)
-        return moved(hidden, WHOLE, BETWEEN, execution), routing
+        return moved(hidden, WHOLE, BETWEEN, execution), routing, kept
 
     def _output_table(self) -> jax.Array:
         """Weights of the output layer, whole in width."""
@@ -235,16 +274,20 @@ def block(
     window: int,
     config: Any,
     execution: Execution,
-) -> tuple[jax.Array, Routing | None]:
+    earlier: Keys | None = None,
+    at: Place | None = None,
+) -> tuple[jax.Array, Routing | None, Keys]:
     """One layer: attention and MLP, each added to the residual stream [batch, length, width].
 
     `weights` are those of the layer, by their names in `Blocks` and `Adapters`. Also returns the
-    routing of its experts, None without any.
+    routing of its experts, None without any, and its keys and values. With those of `earlier`
+    tokens, `hidden` is of one more token of each row, which stands `at` a place.
     """
     product = Products(weights, config, execution)
     with jax.named_scope("attention"):
         normed = normalized(hidden, weights["attention_norm"], config.norm_epsilon)
-        mixed = _attention(moved(normed, WHOLE, BETWEEN, execution), product, documents, window)
+        normed = moved(normed, WHOLE, BETWEEN, execution)
+        mixed, keys = _attention(normed, product, documents, window, earlier, at)
         hidden = hidden + moved(product(mixed, "output"), BETWEEN, WHOLE, execution)
     with jax.named_scope("mlp"):
         normed = normalized(hidden, weights["mlp_norm"], config.norm_epsilon)
@@ -255,7 +298,7 @@ def block(
             middle = jax.nn.silu(product(normed, "gate")) * product(normed, "up")
             result = product(constrained(middle, COLUMNS, execution), "down")
             routing = None
-        return hidden + moved(result, BETWEEN, WHOLE, execution), routing
+        return hidden + moved(result, BETWEEN, WHOLE, execution), routing, keys
 
 
 class Products:
@@ -298,9 +341,14 @@ class Products:
 
 
 def _attention(
-    normed: jax.Array, product: Products, documents: jax.Array | None, window: int
-) -> jax.Array:
-    """Attended values of all heads, [batch, length, heads * head width]."""
+    normed: jax.Array,
+    product: Products,
+    documents: jax.Array | None,
+    window: int,
+    earlier: Keys | None,
+    at: Place | None,
+) -> tuple[jax.Array, Keys]:
+    """Attended values of all heads, [batch, length, heads * head width], and the layer's keys."""
     config, execution = product.config, product.execution
 
     def heads(array: jax.Array) -> jax.Array:
@@ -311,7 +359,8 @@ def _attention(
         query = normalized(query, product.weights["query_norm"], config.norm_epsilon)
         key = normalized(key, product.weights["key_norm"], config.norm_epsilon)
     rates, scale = config.rotary.rates(config.head_width), config.rotary.sharpening
-    query, key = rotated(query, rates, scale), rotated(key, rates, scale)
+    places = None if at is None else at.place[:, None]
+    query, key = (rotated(x, rates, scale, places) for x in (query, key))
     # By the heads of keys, also the queries: a device has whole groups.
     query, key, value = (
         constrained(
@@ -320,9 +369,13 @@ def _attention(
         for x in (query, key, value)
     )
     sinks = product.weights.get("sinks")
-    mixed = causal_attention(query, key, value, documents, window, execution, sinks)
+    keys = Keys(key, value)
+    if earlier is not None and at is not None:
+        mixed, keys = next_attention(query, key, value, earlier, at, window, sinks)
+    else:
+        mixed = causal_attention(query, key, value, documents, window, execution, sinks)
     mixed = constrained(mixed.reshape(*mixed.shape[:2], -1), COLUMNS, execution)
-    return checkpoint_name(mixed, "attended")
+    return checkpoint_name(mixed, "attended"), keys
 
 
 def normalized(hidden: jax.Array, scale: jax.Array, epsilon: float) -> jax.Array:

@@ -17,7 +17,13 @@ from flax import nnx
 from dawnjax.limits import Limit, NonNegative, OneOrMore, require
 from dawnjax.models import convolution
 from dawnjax.models.arithmetic import arithmetic_of, linear
-from dawnjax.models.causal_attention import causal_attention
+from dawnjax.models.causal_attention import (
+    Keys,
+    Place,
+    causal_attention,
+    document_starts,
+    next_attention,
+)
 from dawnjax.models.execution import Execution
 from dawnjax.models.rotary import rotated
 from dawnjax.models.sharding import Axes
@@ -167,14 +173,54 @@ class LanguageModelModule(nnx.Module):
 
         A token attends to `window` tokens, itself included; 0 is no limit.
         """
+        return self._logits(self._hidden(tokens, window)[0])
+
+    def begin(
+        self, tokens: jax.Array, lengths: jax.Array, window: int
+    ) -> tuple[jax.Array, tuple[list[Keys], jax.Array]]:
+        """Logits after the first `lengths` tokens of each row, [batch, vocabulary], and the past.
+
+        The past is what `extend` needs of the tokens so far.
+        """
+        hidden, kept = self._hidden(tokens, window)
+        first = jnp.zeros_like(lengths)
+        if self.config.masks_documents:
+            first = document_starts(tokens, lengths - 1, self.separator)
+        last = jnp.take_along_axis(hidden, (lengths - 1)[:, None, None], axis=1)
+        return self._logits(last)[:, 0], (kept, first)
+
+    def extend(
+        self,
+        tokens: jax.Array,
+        places: jax.Array,
+        past: tuple[list[Keys], jax.Array],
+        window: int,
+    ) -> tuple[jax.Array, tuple[list[Keys], jax.Array]]:
+        """Logits after one more token of each row, int32 [batch], at its place; and the past."""
+        layers, first = past
+        hidden, kept = self._hidden(tokens[:, None], window, layers, Place(places, first))
+        return self._logits(hidden)[:, 0], (kept, first)
+
+    def _hidden(
+        self,
+        tokens: jax.Array,
+        window: int,
+        earlier: list[Keys] | None = None,
+        at: Place | None = None,
+    ) -> tuple[jax.Array, list[Keys]]:
+        """Input of the output layer, [batch, length, width], and each layer's keys and values.
+
+        With the keys of `earlier` tokens, `tokens` are one more of each row.
+        """
         config, length = self.config, tokens.shape[1]
         hidden = self.embedding[...][tokens]
         if config.positions == "learned":
-            hidden = hidden + self.position_embedding[...][:length]
+            learned = self.position_embedding[...]
+            hidden = hidden + (learned[:length] if at is None else learned[at.place][:, None])
         hidden = hidden.astype(self.arithmetic.activations)
         # A separator begins its document.
         documents = jnp.cumsum(tokens == self.separator, axis=1) if config.masks_documents else None
-        skips = []
+        skips, kept = [], []
         half = config.num_layers // 2
         for layer, block in enumerate(self.blocks):
             if config.unet_skips and layer >= config.num_layers - half:
@@ -182,16 +228,20 @@ class LanguageModelModule(nnx.Module):
                 hidden = (hidden + weight * skips.pop()).astype(hidden.dtype)
             place = self._value_table(layer)
             values = None if place is None else self.value_tables[place][...][tokens]
-            hidden = block(hidden, values, documents, window)
+            past = None if earlier is None else earlier[layer]
+            hidden, keys = block(hidden, values, documents, window, past, at)
+            kept.append(keys)
             if config.unet_skips and layer < half:
                 skips.append(hidden)
-        hidden = self.norm(hidden)
-        if config.ties_embedding:
+        return self.norm(hidden), kept
+
+    def _logits(self, hidden: jax.Array) -> jax.Array:
+        if self.config.ties_embedding:
             float32 = jnp.dtype("float32")
             logits: jax.Array = linear(hidden, self.embedding[...], self.arithmetic, "oi", float32)
         else:
             logits = self.classifier(hidden)
-        cap = config.logit_soft_cap
+        cap = self.config.logit_soft_cap
         return cap * jnp.tanh(logits / cap) if cap else logits
 
     def _value_table(self, layer: int) -> int | None:
@@ -240,14 +290,18 @@ class Block(nnx.Module):
         values: jax.Array | None,
         documents: jax.Array | None,
         window: int,
-    ) -> jax.Array:
-        hidden = hidden + self._attend(self.attention_norm(hidden), values, documents, window)
+        earlier: Keys | None = None,
+        at: Place | None = None,
+    ) -> tuple[jax.Array, Keys]:
+        normed = self.attention_norm(hidden)
+        mixed, keys = self._attend(normed, values, documents, window, earlier, at)
+        hidden = hidden + mixed
         middle = self.mlp(self.mlp_norm(hidden))
         if self.config.activation == "gelu":
             middle = jax.nn.gelu(middle)
         else:
             middle = jnp.square(jax.nn.relu(middle))
-        return hidden + self.mlp_projection(middle)
+        return hidden + self.mlp_projection(middle), keys
 
     def _attend(
         self,
@@ -255,7 +309,9 @@ class Block(nnx.Module):
         values: jax.Array | None,
         documents: jax.Array | None,
         window: int,
-    ) -> jax.Array:
+        earlier: Keys | None,
+        at: Place | None,
+    ) -> tuple[jax.Array, Keys]:
         heads = (*hidden.shape[:2], self.config.num_heads, -1)
         query, key = (layer(hidden).reshape(heads) for layer in (self.query, self.key))
         value = self.value(hidden)
@@ -265,11 +321,17 @@ class Block(nnx.Module):
             query, key = rms_normalized(query), rms_normalized(key)
         if self.config.positions == "rotary":
             rates = ROTARY_BASE ** (-jnp.arange(query.shape[-1] // 2) / (query.shape[-1] // 2))
-            query, key = rotated(query, rates), rotated(key, rates)
+            places = None if at is None else at.place[:, None]
+            query, key = (rotated(x, rates, places=places) for x in (query, key))
         dtype = self.execution.compute_dtype
         query, key, value = (x.astype(dtype) for x in (query, key, value.reshape(heads)))
-        mixed = causal_attention(query, key, value, documents, window, self.execution)
-        return self.attention_projection(mixed.astype(hidden.dtype).reshape(hidden.shape))
+        keys = Keys(key, value)
+        if earlier is not None and at is not None:
+            mixed, keys = next_attention(query, key, value, earlier, at, window)
+        else:
+            mixed = causal_attention(query, key, value, documents, window, self.execution)
+        mixed = mixed.astype(hidden.dtype).reshape(hidden.shape)
+        return self.attention_projection(mixed), keys
 
 
 class Linear(convolution.Linear):

@@ -41,9 +41,10 @@ class RunProfile:
         """
         try:
             if self._options.after_run:
+                # An earlier attempt may have left a trace, which would be read as this one's. All
+                # processes meet before they write theirs.
+                self.delete()
                 folder = self.folder / "after_run"
-                # An earlier attempt may have left a trace here, which would be read as this one's.
-                shutil.rmtree(folder, ignore_errors=True)
                 self.latest = profile_run(stepper, self._options, folder, step_seconds, hooks)
                 if self.latest.failure:
                     self._warn(f"the trace cannot be read: {self.latest.failure}")
@@ -52,16 +53,18 @@ class RunProfile:
             if not hooks.why_to_stop():  # what was asked for needs no warning
                 self._warn(f"the profile was left out: {error}")
         if jax.process_index():
-            self.delete()  # process 0 alone keeps its trace
+            shutil.rmtree(
+                self.folder, ignore_errors=True
+            )  # process 0 alone keeps more than its trace
         elif self.latest is not None:
             with contextlib.suppress(OSError, RunError):  # a full disk costs the table alone
                 tables.write_csv(self.latest)
 
-    def delete(self) -> bool:
-        """Delete this process's files of profiles; returns True if there were any."""
-        there_were = self.folder.exists()
+    def delete(self) -> None:
+        """Delete this process's files of profiles; process 0 deletes the traces of all."""
         shutil.rmtree(self.folder, ignore_errors=True)
-        return there_were
+        if not jax.process_index():
+            shutil.rmtree(self.folder.parent / "plugins", ignore_errors=True)
 
     def host_fields(self, input_wait_fraction: float | None) -> dict[str, Any]:
         """`communication` and `utilization` of this host, as a result holds them."""

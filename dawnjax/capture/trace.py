@@ -5,7 +5,9 @@ Each process writes a folder: the trace, the compiled program as text, and `capt
 
 import contextlib
 import dataclasses
+import glob
 import gzip
+import shutil
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -25,6 +27,7 @@ from dawnjax.profile.communication import merge_shortest, shortest_runs
 from dawnjax.profile.hlo import analyze
 from dawnjax.profile.host_profile import HostProfile
 from dawnjax.profile.program import Program
+from dawnjax.profile.trace import find_trace, timeline_of
 from dawnjax.profile.utilization import WINDOW_SPAN
 from dawnjax.profile.xplane import TraceError
 from dawnjax.programs import TrainPrograms
@@ -77,6 +80,19 @@ def trace_window(folder: Path) -> Iterator[None]:
         # A trace that cannot be written is missed when it is read, with the reason.
         with contextlib.suppress(OSError, RuntimeError):
             jax.profiler.stop_trace()
+            _join_timelines(folder)
+
+
+def _join_timelines(folder: Path) -> None:
+    """Move what the profiler wrote to the other processes' traces."""
+    place = timeline_of(folder)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    written = find_trace(folder / "plugins")
+    host = written.name.removesuffix(".xplane.pb")
+    for file in written.parent.glob(f"{glob.escape(host)}.*"):
+        name = place.name.replace(".xplane.pb", file.name.removeprefix(host))
+        shutil.move(file, place.with_name(name))
+    shutil.rmtree(folder / "plugins")
 
 
 def finish_capture(

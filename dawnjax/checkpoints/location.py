@@ -6,11 +6,14 @@ import logging
 import os
 import re
 import secrets
+import shutil
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import jax
 
+from dawnjax import records
 from dawnjax.cluster import processes
 from dawnjax.errors import CheckpointError, ConfigError, install
 
@@ -37,6 +40,8 @@ def refuse_unwritable(directory: str) -> None:
     """Make a directory, or refuse by a ConfigError one in which no checkpoint could be saved."""
     try:
         write_mark(folder_at(directory)).unlink()
+        if "://" not in directory:
+            _refuse_without_renames(Path(directory))
     except Exception as error:  # Of whichever package asks the store.
         store, _, rest = directory.partition("://")
         reason = one_line(error)
@@ -49,6 +54,23 @@ def refuse_unwritable(directory: str) -> None:
             f"checkpoints cannot be written to {directory}: {reason}; choose another "
             "--checkpoint.directory"
         ) from None
+
+
+def _refuse_without_renames(directory: Path) -> None:
+    """OSError where a folder with a folder in it cannot be renamed: Orbax commits a save so."""
+    old, new = (directory / f".mark-{secrets.token_hex(8)}" for _ in range(2))
+    try:
+        (old / "inside").mkdir(parents=True)
+        (old / "inside" / "file").write_bytes(b"")
+        old.rename(new)
+    except OSError as error:
+        if error.errno not in records.CANNOT_RENAME:
+            raise
+        why = "folders there cannot be renamed, as on a mounted bucket (gs:// needs no mount)"
+        raise OSError(error.errno, why) from None
+    finally:
+        for folder in (old, new):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def write_mark(folder: "epath.Path") -> "epath.Path":

@@ -1,5 +1,6 @@
 """`dawnjax compare`: speed or quality of B against A with its interval, and what changed."""
 
+import dataclasses
 import functools
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,8 @@ from dawnjax.trials.group import OTHER
 if TYPE_CHECKING:
     from dawnjax.statistics.budget import QualityVerdict
     from dawnjax.statistics.verdict import Verdict
-    from dawnjax.study.at_budget import Budget, Qualities
+    from dawnjax.study.at_budget import Budget
+    from dawnjax.study.disturbed import Disturbed
     from dawnjax.study.figures import StudyFigures
     from dawnjax.study.sides import Side
 
@@ -64,8 +66,9 @@ side alone.
 
 With --fail_if_slower_by the exit status is 0 only where the 95 % interval excludes that B is slower
 by that fraction or more, 6 where B is slower or never reached, and 7 where that is not decided:
-more trials are needed, or one stalled trial decides. Where no trial missed, status 0 supposes that
-all trials reach, and a line says in how many runs B may miss its target all the same.
+more trials are needed, one stalled trial decides, or other work on the machine disturbed every
+trial of a side. Where no trial missed, status 0 supposes that all trials reach, and a line says in
+how many runs B may miss its target all the same.
 --fail_if_worse_by is the same gate for the quality, in the metric's unit. To add trials and compare
 again is a second look: the output says how many verdicts are false then.
 """
@@ -112,8 +115,8 @@ def main(argv: list[str]) -> int:
             raise ConfigError("--fail_if_slower_by is of the times to a target: give --target")
         margin = _quality_margin(flag_values)
         sides.refuse_shared_trials(first, second)
-        [found] = at_budget.qualities(first, [second], budgets, given.metric, margin)
-        return _qualities(first, second, found, prints_json, worst is not None)
+        asked = (budgets, given.metric, margin)
+        return _qualities(first, second, asked, prints_json, worst is not None)
     return _times(first, second, _margin(flag_values), limit is not None, prints_json)
 
 
@@ -139,7 +142,7 @@ def _times(
     first: "Side", second: "Side", margin: float, is_gate: bool, prints_json: bool
 ) -> ExitStatus:
     from dawnjax.statistics import verdict
-    from dawnjax.study import at_budget, changes, sides
+    from dawnjax.study import at_budget, changes, disturbed, sides
 
     if first.entry.target != second.entry.target:
         names = [side.entry.target.words() for side in (first, second)]
@@ -149,11 +152,14 @@ def _times(
         )
     sides.refuse_shared_trials(first, second)
     judged = verdict.judge(first.sample, second.sample, margin)
+    calm = disturbed.disturbed(first.entry.trials, second.entry.trials)
+    without = calm and calm.verdict(margin)
     is_same, mathematics = changes.same_mathematics(first, second)
     told = {
         "a": _side_json(first),
         "b": _side_json(second),
         "verdict": judged.to_json(),
+        "disturbed": calm and calm.to_json(without and without.to_json()),
         "same_mathematics": is_same,
         "mathematics": mathematics,
         "changed_fields": changes.changed_fields(first, second),
@@ -175,21 +181,35 @@ def _times(
     if prints_json:
         print(records.json_text(told, indent=1))
     else:
-        print(_text(first, second, judged, told))
+        print(_text(first, second, judged, _without_line(calm, without), told))
         if iso is not None and (sentence := iso.sentence(first.entry.target.metric)):
             print(f"\n{sentence}")
         print(at_budget.decision_line(told["decision"]))
-        _print_gate([("", judged)], is_gate)
-    return _gate(judged) if is_gate else ExitStatus.DONE
+        _print_gate([("", judged, calm)], is_gate)
+    return _gate(judged, calm) if is_gate else ExitStatus.DONE
 
 
 def _qualities(
-    first: "Side", second: "Side", found: "Qualities", prints_json: bool, is_gate: bool
+    first: "Side",
+    second: "Side",
+    asked: "tuple[list[Budget], str, float | None]",
+    prints_json: bool,
+    is_gate: bool,
 ) -> ExitStatus:
     """Print the verdicts on qualities at budgets; as a gate, return that of all budgets."""
-    from dawnjax.study import at_budget
+    from dawnjax.study import at_budget, disturbed
 
+    [found] = at_budget.qualities(first, [second], *asked)
     verdicts = found.verdicts
+    # Load of the machine moves no quality at an equal number of steps.
+    calm = without = None
+    if any(budget.unit in ("seconds", "usd") for budget in found.budgets):
+        calm = disturbed.disturbed(first.entry.trials, second.entry.trials)
+    if calm is not None and not calm.alone:
+        left = calm.entries_left([first.entry, second.entry])
+        sides = [dataclasses.replace(first, entry=left[0])]
+        sides += [dataclasses.replace(second, entry=left[1])]
+        [without] = at_budget.qualities(sides[0], sides[1:], *asked)
     iso = at_budget.iso(first.entry, second.entry, found.metric)
     # The decision's figures are those of one budget: the first that decided it.
     words = [verdict.word for verdict in verdicts]
@@ -198,6 +218,7 @@ def _qualities(
         "a": _side_json(first),
         "b": _side_json(second),
         "qualities": found.to_json(),
+        "disturbed": calm and calm.to_json(without and without.to_json()),
         "cautions": list(found.cautions),
         "iso_quality": iso and iso.to_json(),
         "decision": at_budget.decided(
@@ -212,15 +233,23 @@ def _qualities(
         print(records.json_text(told, indent=1))
     else:
         print("\n".join([*_side_lines(told), "", *found.lines()]))
+        if calm is not None:
+            print(_without_line(calm, None))
+            print("\n".join(f"  without: {line}" for line in (without.lines() if without else ())))
+            _print_gate([("", None, calm)], is_gate)
         if iso is not None and (sentence := iso.sentence(found.metric)):
             print(sentence)
         print(at_budget.decision_line(told["decision"]))
-    return _gate_of_qualities(verdicts) if is_gate else ExitStatus.DONE
+    return _gate_of_qualities(verdicts, calm) if is_gate else ExitStatus.DONE
 
 
-def _gate_of_qualities(verdicts: "Sequence[QualityVerdict]") -> ExitStatus:
+def _gate_of_qualities(
+    verdicts: "Sequence[QualityVerdict]", calm: "Disturbed | None" = None
+) -> ExitStatus:
     from dawnjax.study import at_budget
 
+    if calm is not None and calm.alone:
+        return ExitStatus.UNDECIDED
     if all(verdict.is_worse_excluded for verdict in verdicts):
         return ExitStatus.DONE
     is_worse = any(verdict.word == at_budget.WORSE for verdict in verdicts)
@@ -273,21 +302,27 @@ def _arms(path: str, margin: float, is_gate: bool, prints_json: bool) -> ExitSta
         print(records.json_text(found.to_json(), indent=1))
     else:
         print(f"{text_of(found)}\n{next_commands(found, folder)}")
-        _print_gate([(f"{arm.name}: ", arm.verdict) for arm in found.arms[1:]], is_gate)
+        rows = [(f"{arm.name}: ", arm.verdict, arm.disturbed) for arm in found.arms[1:]]
+        _print_gate(rows, is_gate)
     if not is_gate:
         return ExitStatus.DONE
-    statuses = [_gate(arm.verdict) for arm in found.arms[1:]]
+    statuses = [_gate(arm.verdict, arm.disturbed) for arm in found.arms[1:]]
     worst = (ExitStatus.SLOWER, ExitStatus.UNDECIDED)
     return next((status for status in worst if status in statuses), ExitStatus.DONE)
 
 
-def _print_gate(verdicts: "Iterable[tuple[str, Verdict | None]]", is_gate: bool) -> None:
-    for name, judged in verdicts:
-        if is_gate and judged is not None and judged.gate_words:
-            print(f"gate: {name}{judged.gate_words}")
+def _print_gate(
+    verdicts: "Iterable[tuple[str, Verdict | None, Disturbed | None]]", is_gate: bool
+) -> None:
+    for name, judged, calm in verdicts:
+        said = calm.gate_words if calm else ""
+        if is_gate and (said := said or (judged.gate_words if judged else "")):
+            print(f"gate: {name}{said}")
 
 
-def _gate(judged: "Verdict | None") -> ExitStatus:
+def _gate(judged: "Verdict | None", calm: "Disturbed | None") -> ExitStatus:
+    if calm is not None and calm.alone:
+        return ExitStatus.UNDECIDED
     if judged is not None and judged.is_slower_excluded:
         return ExitStatus.DONE
     # Undecided fails the gate too: too few trials must not pass as no slower.
@@ -336,7 +371,13 @@ def _side_lines(told: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _text(first: "Side", second: "Side", judged: "Verdict", told: dict[str, Any]) -> str:
+def _text(
+    first: "Side",
+    second: "Side",
+    judged: "Verdict",
+    without: str,
+    told: dict[str, Any],
+) -> str:
     lines = _side_lines(told)
     lines += ["", f"mathematics: {told['mathematics']}"]
     fields = told["changed_fields"]
@@ -348,6 +389,7 @@ def _text(first: "Side", second: "Side", judged: "Verdict", told: dict[str, Any]
         lines.append(
             "  the same seeds on both sides, each once, would be pairs and need fewer trials"
         )
+    lines += [f"  {without}"] if without else []
     lines += [f"  caution: {said}" for said in told["cautions"]]
     rows = [*told["changes"], *told["step_parts"]]
     rows = [row for row in rows if (row["first"], row["second"]) != (None, None)]
@@ -366,6 +408,13 @@ def _text(first: "Side", second: "Side", judged: "Verdict", told: dict[str, Any]
     elif not told["step_parts"]:
         lines += ["", "A side has no profile: what changed within a step is not known."]
     return "\n".join(lines)
+
+
+def _without_line(calm: "Disturbed | None", without: "Verdict | None") -> str:
+    if calm is None:
+        return ""
+    judged = "" if without is None else f"; without: {_verdict_line(without)}"
+    return f"disturbed: {calm.sentence()}{judged}"
 
 
 def _verdict_line(judged: "Verdict") -> str:

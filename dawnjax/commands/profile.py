@@ -73,5 +73,5 @@ def show(run_dir: Path) -> int:
     for profile in profiles:
         tables.write_csv(profile)
         print(f"all ops: {profile.folder / 'ops.csv'}")
-    print(f"a timeline: xprof --logdir={profiles[0].folder} (XProf is a package of its own)")
+    print(f"a timeline: xprof --logdir={run_dir / 'profile'} (XProf is a package of its own)")
     return ExitStatus.DONE

@@ -298,20 +298,24 @@ def _run(
     file = asked.out / "result.json"
     with console.status("starting") as status:
 
+        def left(ended: int) -> str:
+            """Time for the trials left, at the pace of those that this command ended."""
+            if not ended or done == total:
+                return ""
+            seconds = (time.monotonic() - started) / ended * (total - done)
+            return f", about {words.about(round(seconds))} left"
+
         def tell(name: str) -> None:
             nonlocal begun
             begun += 1
-            left = ""
-            if begun > 1:
-                seconds = (time.monotonic() - started) / (begun - 1) * (total - done)
-                left = f", about {words.about(round(seconds))} left"
-            status.update(f"{done} of {total} trials over{left}{estimate}: {name}")
+            status.update(f"{done} of {total} trials over{left(begun - 1)}{estimate}: {name}")
 
         for done, (trial, run, why) in enumerate(ran_by(tell), 1):
             has_failed = has_failed or bool(why)
             if run is not None and is_over(run):
                 runs[trial] = run
-            console.print(line_of(total, done, trial, run, why), markup=False, soft_wrap=True)
+            line = line_of(total, done, trial, run, why) + left(begun)
+            console.print(line, markup=False, soft_wrap=True)
             found = figures(asked.study, arms, runs, asked.out)
             estimate = next((estimate_of(row) for row in found.arms if row.arm == trial.arm), "")
             # After each trial: a study that is killed keeps a result of the trials so far.

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from dawnjax.config.choices import AnyData, AnyModel, AnyTask, Choice
 from dawnjax.config.config_json import identity_of, to_json
 from dawnjax.config.own_files import file_of, own_code
-from dawnjax.errors import ConfigError
+from dawnjax.errors import GUIDE, ConfigError
 from dawnjax.input_pipeline.reading.dataset import AnySpec
 from dawnjax.limits import FractionBelowOne, Limit, NonNegative, OneOrMore, check_fields, require
 from dawnjax.models.dtypes import ComputeDtype
@@ -301,6 +301,7 @@ class Experiment:
         from dawnjax.tasks.task import check_task  # loads JAX, which reading flags does without
 
         check_fields(self)
+        self._refuse_unused_arrays()
         self._validate_length(spec)
         batch = self.global_batch_size
         require(
@@ -328,6 +329,20 @@ class Experiment:
         )
         self._validate_evaluation(spec)
         self._validate_stages(spec)
+
+    def _refuse_unused_arrays(self) -> None:
+        """Refuse data that extend a class which never calls the `arrays` that they define."""
+        kinds = type(self.data).__mro__
+        arrays, load = (
+            next((n for n, kind in enumerate(kinds) if name in vars(kind)), len(kinds))
+            for name in ("arrays", "load")
+        )
+        is_read = any("arrays" in vars(kind) for kind in kinds[arrays + 1 :])
+        if arrays < load < len(kinds) and not is_read:
+            raise ConfigError(
+                f"data={self.data.TAG}: {kinds[arrays].__name__}.arrays() is never called, for "
+                f"{kinds[load].__name__} defines load(); extend Arrays or define load(); {GUIDE}"
+            )
 
     def _validate_length(self, spec: AnySpec) -> None:
         given = [

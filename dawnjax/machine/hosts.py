@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 
+from dawnjax.machine import load
 from dawnjax.machine.device_counters import DeviceCounters
 
 _LOOPBACK = ("lo", "lo0")
@@ -61,12 +62,18 @@ class HostSampler:
     def begin(self) -> None:
         """Take the sample from which `used` sums up."""
         self._begun = time.perf_counter(), self.sample()
+        self._load = load.use()
 
     def used(self) -> dict[str, Any]:
         """Use since `begin`, as `summary` returns it, and `seconds` since."""
         started, first = self._begun
         last, seconds = self.sample(), time.perf_counter() - started
         return {"seconds": round(seconds, 6), **self.summary(first, last, seconds)}
+
+    def processors_used(self) -> load.Use | None:
+        """Use of the machine's processors since `begin`; None where the system does not tell."""
+        now = load.use()
+        return now and self._load and now.since(self._load)
 
     def stop(self) -> None:
         """End the thread and close the counters; a second call does nothing."""

@@ -98,8 +98,20 @@ class Trace:
         return dataclasses.replace(self, devices=devices, spans=spans)
 
 
+def timeline_of(folder: Path) -> Path:
+    """Trace file of a process's capture, beside those of the run's other processes.
+
+    TensorBoard and XProf read `profile/` of the run directory so: one run, with a host for each
+    process.
+    """
+    place = folder.parent.parent / "plugins" / "profile" / folder.name
+    return place / f"{folder.parent.name}.xplane.pb"
+
+
 def find_trace(folder: Path) -> Path:
-    """Newest trace file under a folder; `TraceError` if there is none."""
+    """Trace file of a capture's folder, or the newest under it; `TraceError` if there is none."""
+    if timeline_of(folder).exists():
+        return timeline_of(folder)
     files = sorted(folder.glob("**/*.xplane.pb"), key=lambda file: file.stat().st_mtime)
     if not files:
         raise TraceError(f"there is no trace (*.xplane.pb) under {folder}")

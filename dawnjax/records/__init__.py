@@ -20,10 +20,12 @@ from dawnjax.records.reading import (
 )
 from dawnjax.records.typed import FORGED, FieldError, convert, decode, in_words, plain, read_json
 from dawnjax.records.writing import (
+    CANNOT_RENAME,
     json_text,
     lock,
     no_lock,
     open_append,
+    put_folder,
     sync_folder,
     write,
     write_folder,

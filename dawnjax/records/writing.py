@@ -3,6 +3,9 @@
 A file is written under a random name beside its place and renamed. A reader sees the old content or
 the new, and a failure leaves the old. A link at the place is replaced, not followed: a stranger's
 folder cannot make us overwrite a file elsewhere.
+
+Mounted buckets rename no folder, and some no file. There a file is written at its place, which its
+reader sees once it is closed, and a folder's files are moved one by one.
 """
 
 import contextlib
@@ -19,6 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from dawnjax.errors import ConfigError, RunError
+
+CANNOT_RENAME = {errno.EXDEV, errno.ENOSYS, errno.ENOTSUP, errno.EPERM, errno.EMFILE}
+"""Of mounted buckets; gcsfuse says "Too many open files" of a folder, Mountpoint for S3 "Function
+not implemented" of all. Overlays of containers say "Invalid cross-device link" of a folder."""
 
 
 def write(path: Path, content: bytes | str, *, durable: bool = False) -> None:
@@ -41,7 +48,8 @@ def write(path: Path, content: bytes | str, *, durable: bool = False) -> None:
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
-        os.replace(partial, path)
+        if not _renamed(partial, path):
+            _write_in_place(path, content, durable)
         if durable:
             # Without this, a power failure may undo the rename.
             sync_folder(path.parent)
@@ -51,6 +59,54 @@ def write(path: Path, content: bytes | str, *, durable: bool = False) -> None:
     finally:
         with contextlib.suppress(OSError):
             partial.unlink()  # absent where it was renamed
+
+
+def _renamed(source: Path, place: Path) -> bool:
+    """Rename, and replace what is there; False where the file system does not rename."""
+    try:
+        os.replace(source, place)
+    except OSError as error:
+        if error.errno not in CANNOT_RENAME:
+            raise
+        return False
+    return True
+
+
+def _write_in_place(path: Path, content: bytes, durable: bool) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(path, flags, 0o666)  # an error until here leaves what was there
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(content)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+    except OSError as error:
+        raise RunError(
+            f"cannot write {path}: {error.strerror or error}; its file system renames no file, so "
+            "what was there is lost"
+        ) from None
+
+
+def put_folder(folder: Path, place: Path, last: str = "") -> None:
+    """Give a folder the name of another, which is empty or absent.
+
+    Where folders cannot be renamed their files move one by one, the one called `last` behind all
+    others: who finds it finds a whole folder.
+    """
+    if _renamed(folder, place):
+        return
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    try:
+        for file in sorted(files, key=lambda file: file.name == last):
+            target = place / file.relative_to(folder)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if not _renamed(file, target):
+                shutil.copyfile(file, target)
+    except OSError:
+        shutil.rmtree(place, ignore_errors=True)
+        raise
+    shutil.rmtree(folder)
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
@@ -89,7 +145,7 @@ def write_folder(out: Path, fill: Callable[[Path], None]) -> None:
         try:
             partial.mkdir()
             fill(partial)
-            partial.replace(out)
+            put_folder(partial, out)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     except OSError as error:

@@ -2,7 +2,7 @@
 
 import collections
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from dawnjax.analysis.leaderboard import ranking_seconds, targets
 from dawnjax.analysis.learning_curves import learning_curve
@@ -23,6 +23,7 @@ from dawnjax.trials.labels import (
     target_label,
 )
 from dawnjax.trials.target import Target
+from dawnjax.trials.trial import Evaluation
 
 _TABLE = "learning_curves"
 
@@ -62,8 +63,10 @@ def groups_of(entries: Sequence[Entry]) -> list[tuple[str, list[Entry]]]:
 
 
 def own_curves(entries: Sequence[Entry]) -> list[Figure]:
-    """Quality against time of our own entries, for the top of the page."""
-    return _figures(entries, ours=True)
+    """Quality against time of our own entries, and against cost where all have a price."""
+    priced = [_in_dollars(entry) for entry in entries if entry.cost_per_hour_usd is not None]
+    costs = _figures(priced, ours=True, spent="cost") if len(priced) == len(entries) else []
+    return [*_figures(entries, ours=True), *costs]
 
 
 def learning_section(entries: Sequence[Entry]) -> Section | None:
@@ -87,9 +90,27 @@ CURVES = (
 )
 
 
-def _figures(entries: Sequence[Entry], *, ours: bool) -> list[Figure]:
+def _in_dollars(entry: Entry) -> Entry:
+    """The entry with dollars for the seconds of its evaluations."""
+    rate = (entry.cost_per_hour_usd or 0.0) / 3600
+
+    def priced(row: Evaluation) -> Evaluation:
+        seconds = row.seconds_since_run_start
+        usd = None if seconds is None else seconds * rate
+        return dataclasses.replace(row, seconds_since_run_start=usd)
+
+    trials = (
+        dataclasses.replace(trial, evaluations=tuple(map(priced, trial.evaluations)))
+        for trial in entry.trials
+    )
+    return dataclasses.replace(entry, trials=tuple(trials))
+
+
+def _figures(entries: Sequence[Entry], *, ours: bool, spent: str = "time") -> list[Figure]:
+    """Figures of the groups of entries; with `spent` "cost" their seconds are dollars."""
+    prefix = "curves" if spent == "time" else "curves-cost"
     figures = [
-        _curves_figure(f"curves-{number}", title, group)
+        _curves_figure(f"{prefix}-{number}", title, group, spent)
         for number, (title, group) in enumerate(groups_of(entries), start=1)
         if (group[0].suite == "dawnjax") == ours
     ]
@@ -126,8 +147,9 @@ def curve_tables(entries: Sequence[Entry]) -> list[Table]:
     return [table] if rows else []
 
 
-def _curves_figure(name: str, title: str, group: Sequence[Entry]) -> Figure | None:
+def _curves_figure(name: str, title: str, group: Sequence[Entry], spent: str) -> Figure | None:
     """Learning curves of a group; None where no evaluation has its time."""
+    in_words = words.duration if spent == "time" else words.usd
     target = group[0].target
     lines, left_out, sentences = [], [], []
     for entry, short in zip(group, labels_apart(group), strict=True):
@@ -140,16 +162,18 @@ def _curves_figure(name: str, title: str, group: Sequence[Entry]) -> Figure | No
             continue
         shown = tuple(strands) if len(strands) <= MOST_STRANDS else ()
         if points or shown:
-            sentences.append(_curve_in_words(entry, points))
+            sentences.append(_curve_in_words(entry, points, in_words))
             lines.append(plots.Line(short, tuple(points), shown))
     if not lines:
         return None
     lines, x = placed_in_time(lines)
+    if spent == "cost":
+        x = svg.Axis("cost since the start", words.usd, svg.ticks, x.log, x.zero)
     y = _quality_axis(target)
     reference = None if target.value is None else (target.value, level_label(target))
     return Figure(
         name=name,
-        title=f"{title}: {metric_name(target)} against time",
+        title=f"{title}: {metric_name(target)} against {spent}",
         summary=f"{target_label(target)}. " + "; ".join(sentences) + ".",
         caption=f"The {MOST_NAMED} fastest of {len(group)} entries."
         if len(group) > MOST_NAMED
@@ -164,7 +188,7 @@ def _curves_figure(name: str, title: str, group: Sequence[Entry]) -> Figure | No
             is_named=len(lines) > 1,
         ),
         left_out=tuple(left_out),
-        tables=(_TABLE,),
+        tables=(_TABLE,) if spent == "time" else (),
     )
 
 
@@ -231,14 +255,16 @@ def _from(line: plots.Line, start: float) -> plots.Line:
     )
 
 
-def _curve_in_words(entry: Entry, points: Sequence[tuple[float, ...]]) -> str:
+def _curve_in_words(
+    entry: Entry, points: Sequence[tuple[float, ...]], in_words: Callable[[float], str]
+) -> str:
     """First and last value of the median in words, or why there is no median."""
     trials = words.count(len(entry.trials), "trial")
     if not points:
         return f"{label(entry)}: {trials}, drawn one by one"
     return (
         f"{label(entry)}: from {quality(points[0][1], entry.target)} to "
-        f"{quality(points[-1][1], entry.target)} after {words.duration(points[-1][0])}, {trials}"
+        f"{quality(points[-1][1], entry.target)} after {in_words(points[-1][0])}, {trials}"
     )
 
 

@@ -11,11 +11,15 @@ from dawnjax.report.losses import losses_table
 from dawnjax.report.pooled import pooled, variant
 from dawnjax.runs.clock import PHASES
 from dawnjax.runs.goodput import PARTS, share
+from dawnjax.trials import load
 from dawnjax.trials.labels import quality
 from dawnjax.trials.ours import data_name
 from dawnjax.trials.trial import Trial
 
 MOST_BARS = 30
+
+MOST_NAMED = 12
+"""Disturbed runs that the table's note names."""
 
 RUN_COLUMNS = (
     Column("run", "run"),
@@ -76,6 +80,7 @@ _RESULTS = (
     Column("cost_usd", "cost", "USD", "number"),
     Column("allocated_cost_usd", "cost of the whole process", "USD", "number", filed=True),
     Column("interruptions", "interruptions", kind="integer", filed=True),
+    Column("other_work", "processor time of other work", kind="fraction", filed=True),
     Column("reasons", "why not known", filed=True),
     # Every second of every attempt is in one phase, and every second of wall time in one part.
     *(Column(f"phase_{name}_seconds", name, "s", "number", filed=True) for name in PHASES),
@@ -98,8 +103,20 @@ def _results_table(runs: Sequence[Trial]) -> Table:
             "Cache of programs: cold where at least one was compiled, warm where all were read "
             "back, tuned where a GPU's searches for kernels were. Whole run: with the training "
             "after the target.",
+            *_disturbed(runs),
         ),
     )
+
+
+def _disturbed(runs: Sequence[Trial]) -> list[str]:
+    names = [run.name for run in runs if load.is_disturbed(run)]
+    if not names:
+        return []
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return [
+        "Disturbed, since other work took much of the machine's processor time while they trained: "
+        f"{', '.join(names[:MOST_NAMED])}{more}."
+    ]
 
 
 def _result_row(run: Trial) -> tuple[Cell, ...]:
@@ -117,6 +134,7 @@ def _result_row(run: Trial) -> tuple[Cell, ...]:
         compile_seconds_in_time_to_accuracy=recompiled,
         total_seconds_to_accuracy=_to_accuracy(run, run.total_seconds_to_accuracy),
         system=str(run.system),
+        other_work=load.taken(run),
         epochs=run.epochs,
         best="none" if best is None else quality(best, target),
         best_value=best,

@@ -13,6 +13,7 @@ from dawnjax.page import words
 from dawnjax.statistics.interval import Interval
 from dawnjax.statistics.verdict import MARGIN, Verdict
 from dawnjax.study.design import Arm, Look, Study, TrialPlan, trials_of
+from dawnjax.study.disturbed import Disturbed, disturbed
 from dawnjax.study.reading import read_study, trials_over
 from dawnjax.study.search import SearchFigures, search_figures
 from dawnjax.study.verdicts import Looks, cost_of_looks, words_of_cost
@@ -25,6 +26,8 @@ from dawnjax.trials.trial import Trial
 SCHEMA_VERSION = 1
 """Of `result.json`."""
 
+_SIDES = ("the first arm's", "its")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ArmFigures:
@@ -36,6 +39,9 @@ class ArmFigures:
       trials: Those that are over, by their seed, in its order.
       figures: Their statistics; of a threshold of the times to it.
       verdict: The arm beside the study's first; None for the first.
+      disturbed: Trials that other work disturbed, of the first arm (A) and of this one (B); None
+        without any, or without a verdict.
+      without: The verdict without them.
       elsewhere: How machines and libraries of its trials differ from the first arm's; empty where
         they are the same, or without a verdict.
     """
@@ -46,6 +52,8 @@ class ArmFigures:
     trials: Mapping[int, Trial]
     figures: Figures
     verdict: Verdict | None = None
+    disturbed: Disturbed | None = None
+    without: Verdict | None = None
     elsewhere: str = ""
 
     @property
@@ -83,11 +91,24 @@ class ArmFigures:
         if len(self.machines) > 1:
             machines = "; ".join(self.machines)
             said.append(f"its times are of different machines ({machines})")
+        if self.disturbed:
+            said.append(self._without_disturbed)
         if self.elsewhere:
             said.append(f"{self.elsewhere}, so its ratio is not of the recipes alone")
         if self.figures.reached and self.figures.expected_seconds is None:
             said.append(f"{self.why_no_time}, so it has no expected time")
         return [f"arm {self.name}: {sentence}" for sentence in said]
+
+    @property
+    def _without_disturbed(self) -> str:
+        assert self.disturbed is not None
+        found, said = self.without, self.disturbed.gate_words
+        if found is not None:
+            said = f"without them it is {words.of_name(found.word)}"
+            if found.ratio is not None:
+                ends = found.ratio.ends_text()
+                said += f", {found.ratio.value:.3f}" + (f" ({ends})" if ends else "")
+        return "; ".join(filter(None, [self.disturbed.sentence(_SIDES), said]))
 
     @property
     def why_no_time(self) -> str:
@@ -138,6 +159,8 @@ class ArmFigures:
             "exposed_communication": self.exposed_communication,
             "verdict": self.verdict and {**self.verdict.to_json(), "advice_text": self.advice},
             "rows": rows,
+            "disturbed": self.disturbed
+            and self.disturbed.to_json(self.without and self.without.to_json()),
             "machines": self.machines,
             "elsewhere": self.elsewhere,
         }
@@ -262,16 +285,21 @@ def _arms(
     if study.search:
         return [_arm(study, arm, trials) for arm, trials in of_arms.items() if trials]
     verdicts = Looks(study, margin).verdicts(of_arms)
-    return [
-        dataclasses.replace(
-            _arm(study, arm, trials),
-            verdict=verdicts[arm],
-            elsewhere=_elsewhere(study, [*trials.values()], [*of_arms[arms[0]].values()]),
-        )
-        if arm in verdicts
-        else _arm(study, arm, trials)
-        for arm, trials in of_arms.items()
-    ]
+    first = [*of_arms[arms[0]].values()]
+    found = []
+    for arm, trials in of_arms.items():
+        row, own = _arm(study, arm, trials), [*trials.values()]
+        if arm in verdicts:
+            calm = disturbed(first, own)
+            row = dataclasses.replace(
+                row,
+                verdict=verdicts[arm],
+                disturbed=calm,
+                without=calm and calm.verdict(margin),
+                elsewhere=_elsewhere(study, own, first),
+            )
+        found.append(row)
+    return found
 
 
 def _elsewhere(study: Study, own: Sequence[Trial], first: Sequence[Trial]) -> str:

@@ -9,11 +9,13 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import IO
 
 from dawnjax.cluster.children import Child, Children, last_line
 from dawnjax.errors import ConfigError, ExitStatus
+from dawnjax.page import words
 from dawnjax.study import devices
 from dawnjax.study.design import TrialPlan
 
@@ -37,7 +39,8 @@ def run(
       ConfigError: The machine has fewer devices or cores than slots.
       KeyboardInterrupt: The study was asked to stop; the trials are saved.
     """
-    free, left = places(slots), iter(trials)
+    trials = list(trials)
+    free, left, over, started = places(slots), iter(trials), 0, time.monotonic()
     running: dict[Child, tuple[TrialPlan, _Place, IO[bytes]]] = {}
     with contextlib.ExitStack() as opened, Children(STOP_SECONDS) as children:
         while True:
@@ -58,7 +61,11 @@ def run(
                 with stderr:
                     said = last_line(stderr) or f"status {child.returncode}"
                 is_over = child.returncode == ExitStatus.DONE
-                tell(f"{trial.arm.name}, seed {trial.seed}: {'over' if is_over else said}")
+                over += 1
+                seconds = (time.monotonic() - started) / over * (len(trials) - over)
+                in_time = f", about {words.about(round(seconds))} left" if seconds else ""
+                said = "over" if is_over else said
+                tell(f"{trial.arm.name}, seed {trial.seed}: {said}{in_time}")
         if children.asked:
             raise KeyboardInterrupt
 

@@ -285,6 +285,8 @@ class LanguageModelling(Task):
     def _continuation(self, module: Any, inputs: Arrays, setting: Setting) -> jax.Array:
         """Likeliest token after token, up to a separator, the row's end or `MOST_NEW_TOKENS`."""
         tokens, lengths = inputs["tokens"], inputs["length"]
+        # The built-in models keep the keys of earlier tokens; others read the whole row again.
+        keeps = hasattr(module, "extend")
         ends = jnp.minimum(lengths + MOST_NEW_TOKENS, tokens.shape[1])
         rows = jnp.arange(len(tokens))
 
@@ -292,17 +294,24 @@ class LanguageModelling(Task):
             return carry[2].any()
 
         def extend(carry: tuple) -> tuple:
-            tokens, places, alive = carry
-            # All positions again: the models keep no cache of keys. What follows is not seen.
-            logits = module(tokens, self.window)[rows, places - 1]
+            tokens, places, alive, logits, past = carry
             _, best = maxima(logits)
             alive &= best != setting.spec.separator
             chosen = jnp.where(alive, best, tokens[rows, places])
-            places, tokens = places + alive, tokens.at[rows, places].set(chosen)
-            return tokens, places, alive & (places < ends)
+            tokens = tokens.at[rows, places].set(chosen)
+            if keeps:
+                logits, past = module.extend(chosen, places, past, self.window)
+            else:
+                logits = module(tokens, self.window)[rows, places]
+            places += alive
+            return tokens, places, alive & (places < ends), logits, past
 
-        start = (tokens, lengths, lengths < ends)
-        tokens, places, _ = jax.lax.while_loop(unfinished, extend, start)
+        if keeps:
+            logits, past = module.begin(tokens, lengths, self.window)
+        else:
+            logits, past = module(tokens, self.window)[rows, lengths - 1], ()
+        start = (tokens, lengths, lengths < ends, logits, past)
+        tokens, places, *_ = jax.lax.while_loop(unfinished, extend, start)
         index = lengths[:, None] + jnp.arange(MOST_NEW_TOKENS)
         new = jnp.take_along_axis(tokens, jnp.minimum(index, tokens.shape[1] - 1), axis=1)
         return jnp.where(index < places[:, None], new, -1)

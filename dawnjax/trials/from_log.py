@@ -109,6 +109,7 @@ def _trial_of(run: LoggedRun, name: str) -> Trial:
         generations=tuple(generation_rows(run)),
         compile_cache=_compile_cache(run),
         hosts=tuple(host_summary["hosts"]),
+        load=_load(run),
         straggler=host_summary.get("straggler"),
         versions=start.get("versions", {}),
         reasons=reasons,
@@ -119,6 +120,23 @@ def _trial_of(run: LoggedRun, name: str) -> Trial:
         **speed,
         **known,
     )
+
+
+def _load(run: LoggedRun) -> dict[str, float]:
+    """Mean load over the attempts that recorded one, each by its length."""
+    loads = []
+    for attempt in run.attempts:
+        told = last_event(attempt.events, "host_summary") or {}
+        if load := told.get("load"):
+            loads.append((float(told["hosts"][0]["seconds"]), load))
+    total = sum(seconds for seconds, _ in loads)
+    if not total:
+        return {}
+    names = loads[-1][1]
+    return {
+        name: round(sum(seconds * load[name] for seconds, load in loads) / total, 4)
+        for name in names
+    }
 
 
 def _recipe(run: LoggedRun, record: Event) -> dict[str, Any]:

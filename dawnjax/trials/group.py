@@ -188,6 +188,7 @@ _TRIAL_FIELDS = tuple(
         "compile_cache",
         "cost_usd",
         "clock_cost_usd",
+        "load",
     )
 )
 """Fields of a trial in a file of entries, which describe the trial and not its machine."""

@@ -132,6 +132,10 @@ class Trial:
       allocated_cost_usd: The same of `total_seconds`.
       hosts: For each process, what its host saw in the last attempt; `communication` and
         `utilization` say where the time of its steps went.
+      load: What other work took from the machine that lost most, while the run used it:
+        `others_fraction` (other processes) and `stolen_fraction` (other guests of its host) of all
+        processors' time, and `limit_fraction`, above which their sum makes a trial disturbed. Empty
+        where it is not known.
       straggler: The host that the others waited for in the profile, and what that cost each of them
         a step; None without one.
       versions: Python, jax and the other libraries of the last attempt; where an earlier one ran
@@ -207,6 +211,7 @@ class Trial:
     clock_cost_usd: float | None = None
     allocated_cost_usd: float | None = None
     hosts: tuple[dict[str, Any], ...] = ()
+    load: dict[str, float] = dataclasses.field(default_factory=dict)
     straggler: dict[str, Any] | None = None
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
     run_options: dict[str, Any] = dataclasses.field(default_factory=dict)

@@ -192,7 +192,7 @@ class GivenCoder:
             raise FlagError(
                 f"{path} has {self._size} tokens; at most {token_words.MOST_TOKENS} are read"
             )
-        self.separator = self._tokenizer.separator(separator)
+        self.separator = self._tokenizer.separator(separator or None)
         counts = self._tokenizer.bytes_of_token()
         if max(counts, default=0) > token_words.MOST_TOKEN_BYTES:
             counts = []
@@ -220,15 +220,19 @@ class GivenCoder:
 
 
 def _coded(
-    sources: list[str] | list[Pair], coder: Coder, path: pathlib.Path, longest: int | None
+    sources: list[str] | list[Pair],
+    coder: Coder,
+    path: pathlib.Path,
+    longest: int | None,
+    separates: bool,
 ) -> Split:
     """Tokens of documents or pairs, each after a separator; longer ones are left out."""
-    split, start = Split([]), np.array([coder.separator], np.uint32)
+    split, start = Split([]), np.array([coder.separator] if separates else [], np.uint32)
     pairs = [source for source in sources if isinstance(source, Pair)]
     texts = [text if isinstance(text, str) else text.prompt + text.completion for text in sources]
     prompts = iter(coder.encoded([pair.prompt for pair in pairs], str(path)))
     for row in coder.encoded(texts, str(path)):
-        num_uncounted = 1 + len(next(prompts)) if pairs else 0
+        num_uncounted = len(start) + len(next(prompts)) if pairs else 0
         tokens = np.concatenate([start, row])
         if longest and len(tokens) > longest:
             split.num_left_out += 1
@@ -317,7 +321,8 @@ def _prepare(request: Request) -> str:
             else _divided(read(source), source, fraction)
         )
         coder = given_coder or (ByteCoder() if size is None else _trained(texts[TRAIN_FILE], size))
-        splits = {n: _coded(texts[n], coder, path, longest) for n, path in paths.items()}
+        separates = separator != ""
+        splits = {n: _coded(texts[n], coder, path, longest, separates) for n, path in paths.items()}
     files = {**coder.files(), **{name: shard_of(split.tokens) for name, split in splits.items()}}
     if splits[EVAL_FILE].masks:
         content = io.BytesIO()
@@ -398,7 +403,11 @@ tokens, such as FineWeb's .bin files, need no preparation.""",
             "vocabulary_size", "Tokens of the vocabulary; with --tokenizer, its own or more.", int
         ),
         Flag("tokenizer", "A tokenizer.json, whose tokens the text is written in."),
-        Flag("separator", "Its token that begins a document; without it, its own first token."),
+        Flag(
+            "separator",
+            "Its token that begins a document; without the flag, its own first token. --separator= "
+            "(empty) joins documents without one.",
+        ),
     ),
     run=_prepare,
 )

@@ -213,7 +213,7 @@ def write(
             if there is not None and not overwrite:
                 raise other_content(directory)
             write_file(folder / FILE, [wanted.to_json()])
-            take_place(folder, directory)
+            take_place(folder, directory, FILE)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
     return wanted, "written"
@@ -268,13 +268,13 @@ def replacing(directory: pathlib.Path) -> Iterator[pathlib.Path]:
         os.close(lock)
 
 
-def take_place(folder: pathlib.Path, directory: pathlib.Path) -> None:
-    """Put a whole folder in the place of a data set's directory."""
+def take_place(folder: pathlib.Path, directory: pathlib.Path, mark: str) -> None:
+    """Put a whole folder in the place of a data set's directory, which its file `mark` shows."""
     with _named_errors(directory):
         records.sync_folder(folder)
         if directory.exists():
             shutil.rmtree(directory)
-        folder.replace(directory)
+        records.put_folder(folder, directory, last=mark)
 
 
 def write_file(path: pathlib.Path, parts: Iterable[Any]) -> None:

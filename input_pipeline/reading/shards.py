@@ -52,7 +52,7 @@ def write(
                 writer.add_examples({_SPLITS[split]: _examples(photographs, rows)})
                 progress(len(rows))
         writer.close_all()
-        columns.take_place(folder, directory)
+        columns.take_place(folder, directory, tfds_directory.INFO_FILE)
     return "written"
 
 

@@ -1,11 +1,13 @@
 """Tests of the checkpoints: exact round trips, and what is done about damage."""
 
+import errno
 import shutil
 import threading
 import time
 
 import jax
 import jax.numpy as jnp
+import no_renames
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
@@ -239,6 +241,17 @@ def test_a_directory_that_cannot_be_written_is_refused(tmp_path):
         assert f"{directory}: {reason}; choose another --checkpoint.directory" in str(caught.value)
     refuse_unwritable(str(tmp_path / "absent" / "deep"))
     assert folders_of(tmp_path / "absent" / "deep") == []
+
+
+def test_a_directory_whose_folders_cannot_be_renamed_is_refused(tmp_path, monkeypatch):
+    no_renames.mount(monkeypatch, errno.EMFILE, files=False)
+    with pytest.raises(ConfigError) as caught:
+        refuse_unwritable(str(tmp_path / "saves"))
+    assert str(caught.value) == (
+        f"checkpoints cannot be written to {tmp_path / 'saves'}: folders there cannot be renamed, "
+        "as on a mounted bucket (gs:// needs no mount); choose another --checkpoint.directory"
+    )
+    assert folders_of(tmp_path / "saves") == []
 
 
 def test_a_directory_that_is_lost_costs_a_failed_save_no_wait(tmp_path):

@@ -14,6 +14,7 @@ from dawnjax.__main__ import main
 from dawnjax.commands import prepare
 from dawnjax.config.choices import CHOICES
 from dawnjax.config.experiment_modules import load_experiment
+from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.datasets import images
 from dawnjax.input_pipeline.datasets.arrays import Arrays, ImageArrays
 from dawnjax.input_pipeline.datasets.digits import Digits
@@ -104,6 +105,27 @@ def test_arrays_that_change_between_two_reads_are_refused():
     data.spec()
     with pytest.raises(DataError, match="returned other values than before; .* fixed seed"):
         data.load("eval")
+
+
+def test_arrays_that_nothing_calls_are_refused():
+    """A class that extended `Digits` was trained on the digits, whatever its arrays."""
+
+    class Mine(Digits):
+        def arrays(self, split):
+            return {"images": np.zeros((9, 8, 8, 1), np.uint8)}
+
+    digits = load_experiment("digits")
+    with pytest.raises(ConfigError, match=r"Mine.arrays\(\) is never called, for Digits defines"):
+        dataclasses.replace(digits, data=Mine()).validate(Mine().spec())
+
+    class Loads(Mine):
+        def load(self, split):
+            return {**super().load(split), **self.arrays(split)}
+
+    dataclasses.replace(digits, data=Loads()).validate(Loads().spec())
+    houses = houses_with(lambda it: it)
+    with pytest.raises(ConfigError, match="needs arrays image, label"):  # called, and no images
+        dataclasses.replace(digits, data=houses, global_batch_size=2).validate(houses.spec())
 
 
 def test_a_class_without_arrays_is_told_what_is_missing():

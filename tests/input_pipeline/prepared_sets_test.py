@@ -1,5 +1,6 @@
 """What holds for each data set that `dawnjax prepare` makes."""
 
+import errno
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import no_renames
 import numpy as np
 import pytest
 from prepared_sets import SETS
@@ -194,6 +196,19 @@ def test_one_process_writes_at_a_time(tmp_path, capsys):
     with columns.replacing(out):
         assert prepare("movielens", flags, out) == 1
     assert "out: another process is writing to it" in capsys.readouterr().err
+
+
+def test_a_set_is_prepared_where_no_folder_can_be_renamed(name, tmp_path, monkeypatch, capsys):
+    flags, out = SETS[name].write(tmp_path, False), tmp_path / "out"
+    moved = no_renames.mount(monkeypatch, errno.EMFILE, files=False)
+    assert prepare(name, flags, out) == 0, capsys.readouterr().err
+    # Until the last file is there, the directory holds no data set.
+    assert moved[-1] in ("dataset.json", "dataset_info.json")
+    assert SETS[name].data(out).spec().num_train_examples
+    assert loaded(name, out)
+    assert not (tmp_path / "out.partial").exists()
+    assert prepare(name, flags, out) == 0
+    assert "holds this already" in capsys.readouterr().out
 
 
 def test_no_room_on_the_disk(tmp_path, capsys, monkeypatch):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dawnjax.__main__ import main
-from dawnjax.input_pipeline.datasets.token_shards import TokenShards
+from dawnjax.input_pipeline.datasets.token_shards import TokenShards, shard_of
 from dawnjax.input_pipeline.reading import tokenizer_file
 from dawnjax.input_pipeline.reading.dataset import DataError
 from dawnjax.input_pipeline.reading.tokenizer_file import TokenizerFile
@@ -84,6 +84,27 @@ def test_documents_become_the_tokenizers_own_tokens(tmp_path, capsys):
     byte_level(tmp_path / "out" / "tokenizer.json", begins=False)
     with pytest.raises(Exception, match="is another tokenizer than vocabulary.json names"):
         shards(tmp_path).token_text()
+
+
+@pytest.mark.parametrize("documents", ["blank_lines", "pairs"])
+def test_documents_may_follow_each_other_without_a_separator(documents, tmp_path):
+    made = byte_level(tmp_path / "tokenizer.json")
+    made.encode_special_tokens = True
+    flags = ["--separator=", f"--documents={documents}"]
+    argv = command(tmp_path, *flags)
+    if documents == "pairs":
+        rows = [json.dumps({"prompt": text[:9], "completion": text[9:]}) for text in DOCUMENTS]
+        (tmp_path / "text.txt").write_text("\n".join(rows))
+    assert main(argv) == 0
+    rows = [made.encode(text, add_special_tokens=False).ids for text in DOCUMENTS]
+    (shard,) = (tmp_path / "out").glob("*_train_*.bin")
+    wanted = sum(rows, [])
+    assert shard.read_bytes() == shard_of(np.array(wanted, np.uint32))
+    assert shards(tmp_path).spec().separator == 0  # fills the last row
+    if documents == "pairs":
+        counted = np.load(tmp_path / "out" / "text_val_000000.mask.npy")
+        prompts = [len(made.encode(text[:9], add_special_tokens=False).ids) for text in DOCUMENTS]
+        assert len(counted) == len(wanted) and (~counted).sum() == sum(prompts)
 
 
 @pytest.mark.parametrize(

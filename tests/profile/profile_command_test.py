@@ -23,6 +23,7 @@ from dawnjax.machine.measured_peaks import measured_peaks
 from dawnjax.machine.mesh import make_mesh, place, replicated
 from dawnjax.profile.captured import captures_of
 from dawnjax.profile.host_profile import SIMULATED, read_profile
+from dawnjax.profile.trace import find_trace
 from dawnjax.programs import compile_training
 from dawnjax.runs.log import read_events
 from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
@@ -161,7 +162,7 @@ def test_a_peak_that_other_work_disturbed_gives_no_utilization(
 def test_a_damaged_trace_is_a_reason_and_no_number(profiled_run, capsys):
     run_dir, _ = profiled_run
     (folder,) = captures_of(run_dir)
-    (trace,) = folder.glob("**/*.xplane.pb")
+    trace = find_trace(folder)
     whole = trace.read_bytes()
     try:
         for content, reason in ((b"", "holds no plane"), (whole[: len(whole) // 2], "cut off")):
@@ -314,6 +315,9 @@ def test_a_process_that_is_slow_is_named_with_what_it_costs(tmp_path, compile_ca
     )
     assert done.returncode == 0, done.stderr
     assert "host 1 holds the others up: each waits" in done.stdout
+    folder = tmp_path / "profile" / "plugins" / "profile" / "fresh"
+    hosts = ["process_00000.xplane.pb", "process_00001.xplane.pb"]
+    assert sorted(file.name for file in folder.glob("*.xplane.pb")) == hosts
     slow, waiting = (read_profile(captures_of(tmp_path)[index]) for index in (1, 0))
     # Host 0 waits about the 200 ms of each call, longer beside other work; host 1 for nobody.
     waits = waiting.wait_seconds_per_step or 0.0

@@ -33,10 +33,15 @@ def test_a_real_trace_of_simulated_devices(tmp_path):
 
     matrices = jax.device_put(jnp.ones((4, 256, 256)), split)
     step(matrices).block_until_ready()
-    with trace_window(tmp_path):
+    folder = tmp_path / "profile" / "process_00000" / "fresh"
+    with trace_window(folder):
         for _ in range(3):
             step(matrices).block_until_ready()
-    read = read_trace(find_trace(tmp_path)).of_program("jit_step")
+    # Where TensorBoard and XProf look for the hosts of one run.
+    (file,) = (tmp_path / "profile" / "plugins" / "profile" / "fresh").glob("*.xplane.pb")
+    assert file == find_trace(folder) and file.name == "process_00000.xplane.pb"
+    assert not list(folder.iterdir())
+    read = read_trace(file).of_program("jit_step")
     assert read.platform == "cpu" and sorted(read.devices) == [0, 1, 2, 3]
     for events in read.devices.values():
         reduces = [event for event in events if event.kind]

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Literal
 
+import no_renames
 import pytest
 
 from dawnjax import records
@@ -128,6 +129,49 @@ def test_a_folder_is_written_whole_or_not_at_all(tmp_path):
     assert (tmp_path / "out" / "b" / "c").read_text() == "1"
     with pytest.raises(ConfigError, match="choose a new folder"):
         records.write_folder(tmp_path / "out", fail)
+
+
+@pytest.mark.parametrize(
+    ("number", "files"),
+    [
+        *((number, True) for number in (errno.EXDEV, errno.ENOSYS, errno.ENOTSUP, errno.EPERM)),
+        (errno.EMFILE, False),
+    ],
+)
+def test_a_file_system_without_renames(number, files, tmp_path, monkeypatch):
+    no_renames.mount(monkeypatch, number, files=files)
+    file = tmp_path / "result.json"
+    records.write(file, "long and old", durable=True)
+    records.write(file, "new", durable=True)
+    assert file.read_text() == "new"
+
+    def fill(folder: Path) -> None:
+        records.write(folder / "inner" / "a", "1")
+        records.write(folder / "b", "2")
+
+    records.write_folder(tmp_path / "out", fill)
+    assert (tmp_path / "out" / "inner" / "a").read_text() == "1"
+    assert sorted(os.listdir(tmp_path)) == ["out", "result.json"]
+    (tmp_path / "link").symlink_to(file)
+    if files:  # a link at the place is not followed here either
+        with pytest.raises(RunError, match="link: Too many levels of symbolic links"):
+            records.write(tmp_path / "link", "other")
+    assert file.read_text() == "new"
+
+
+def test_without_renames_a_full_disk_is_named_with_what_it_cost(tmp_path, monkeypatch):
+    no_renames.mount(monkeypatch, errno.ENOSYS, files=True)
+    records.write(tmp_path / "file", "old")
+    calls = iter([None])  # the first file synced is the one beside the place
+
+    def full(_: int) -> None:
+        if next(calls, "full"):
+            raise OSError(errno.ENOSPC, "No space left")
+
+    monkeypatch.setattr(os, "fsync", full)
+    lost = "file: No space left; its file system renames no file, so what was there is lost"
+    with pytest.raises(RunError, match=lost):
+        records.write(tmp_path / "file", "new", durable=True)
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP])

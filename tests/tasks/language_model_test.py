@@ -259,7 +259,7 @@ def test_activations_are_in_the_dtype_of_an_accelerators_products(has_biases):
         rngs=nnx.Rngs(0),
     )
     hidden = jnp.ones((2, 8, 16), jnp.bfloat16)
-    assert module.blocks[1](hidden, None, None, 0).dtype == jnp.bfloat16
+    assert module.blocks[1](hidden, None, None, 0)[0].dtype == jnp.bfloat16
     program = str(jax.make_jaxpr(module)(jnp.zeros((2, 8), jnp.int32)))
     assert "bf16[2,8,64]" in program and "f32[2,8,64]" not in program
     assert "f32[2,8,257]" in program

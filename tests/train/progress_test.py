@@ -12,7 +12,7 @@ from rich.progress import Progress
 
 from dawnjax.call_queue import CallQueue
 from dawnjax.config.experiment_modules import load_experiment
-from dawnjax.progress import Display, TimeToLastStep, coarse_evaluation
+from dawnjax.progress import Display, TimeToLastStep, coarse_evaluation, late_evaluation
 
 
 class Terminal(io.StringIO):
@@ -104,3 +104,17 @@ def test_evaluations_far_apart_are_told_once_before_the_clock(
     mesh = jax.sharding.Mesh(jax.devices()[:1], ("data",))
     Display(given, SMALL_IMAGES, enabled=True).begin(tmp_path, mesh, "dawnjax train")
     assert written.getvalue().count("warning: evaluations are up to") == bool(said)
+
+
+def test_a_run_that_ends_by_the_clock_is_told_by_its_first_evaluation(monkeypatch):
+    digits = load_experiment("digits")
+    timed = dataclasses.replace(digits, num_epochs=0, max_seconds=60.0)
+    # 60 s / 8 = 7.5 s: at the pace of 100 steps in 30 s that is 25 steps.
+    line = late_evaluation(timed, 100, 30.0)
+    assert "after 30 of 60 s" in line and "50% of the run; --evaluation.every_steps=25 " in line
+    assert late_evaluation(timed, 25, 7.5) == "" == late_evaluation(digits, 100, 30.0)
+    monkeypatch.setattr(sys, "stderr", written := io.StringIO())
+    display = Display(timed, SMALL_IMAGES, enabled=True)
+    for seconds in (30.0, 60.0):
+        display.evaluation(100, 1.0, {"top_1_accuracy": 0.5}, False, seconds)
+    assert written.getvalue().count("warning: the first evaluation came after") == 1

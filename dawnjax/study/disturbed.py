@@ -1,0 +1,64 @@
+"""Two sides without the trials that other work disturbed, and which these are."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from dawnjax.statistics.verdict import Verdict, judge
+from dawnjax.trials import load
+from dawnjax.trials.figures import figures
+from dawnjax.trials.group import Entry
+from dawnjax.trials.trial import Trial
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Disturbed:
+    """Disturbed trials of two sides.
+
+    Attributes:
+      sides: Those of A and B, in words; empty where a side has none.
+      left: The other trials of A and B.
+    """
+
+    sides: tuple[str, str]
+    left: tuple[tuple[Trial, ...], tuple[Trial, ...]]
+
+    @property
+    def alone(self) -> list[str]:
+        """Names of the sides that have no other trial."""
+        return [name for name, trials in zip("AB", self.left, strict=True) if not trials]
+
+    def verdict(self, margin: float) -> Verdict | None:
+        """Verdict on the other trials; None where a side has none, or one of unknown length."""
+        first, second = (figures(trials).sample if trials else None for trials in self.left)
+        return judge(first, second, margin) if first and second else None
+
+    def entries_left(self, entries: Sequence[Entry]) -> list[Entry]:
+        return [
+            dataclasses.replace(entry, trials=trials)
+            for entry, trials in zip(entries, self.left, strict=True)
+        ]
+
+    def sentence(self, names: tuple[str, str] = ("A", "B")) -> str:
+        parts = [f"{name} {side}" for name, side in zip(names, self.sides, strict=True) if side]
+        return f"other work took much of the machine's processor time in {' and '.join(parts)}"
+
+    @property
+    def gate_words(self) -> str:
+        """Why a gate on these trials decides nothing; empty where it may decide."""
+        if not self.alone:
+            return ""
+        return f"every trial of {' and of '.join(self.alone)} was disturbed: nothing is decided"
+
+    def to_json(self, without: Any) -> dict[str, Any]:
+        """Plain JSON values; `without` is what holds without these trials."""
+        return {"a": self.sides[0], "b": self.sides[1], "alone": self.alone, "without": without}
+
+
+def disturbed(first: Sequence[Trial], second: Sequence[Trial]) -> Disturbed | None:
+    """Disturbed trials of two sides; None where there is none."""
+    sides = load.in_words(first), load.in_words(second)
+    if not any(sides):
+        return None
+    left = tuple(load.undisturbed(first)), tuple(load.undisturbed(second))
+    return Disturbed(sides=sides, left=left)

@@ -1,0 +1,119 @@
+"""One token after another with the keys of earlier ones: the same logits as of the whole row."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from dawnjax.models.execution import Execution
+from dawnjax.models.experts import Experts
+from dawnjax.models.language_model import LanguageModel
+from dawnjax.models.llama import Llama
+from dawnjax.models.lora import Lora
+from dawnjax.models.rotary import Rotary
+from dawnjax.tasks.language_modelling import LanguageModelling
+from dawnjax.tasks.task import Setting
+
+EXECUTION = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
+SEPARATOR, VOCABULARY, LENGTH = 0, 13, 24
+MODEL = LanguageModel(num_layers=4, width=16, num_heads=2, zero_projections=False)
+GPT_2 = dataclasses.replace(
+    MODEL,
+    positions="learned",
+    has_biases=True,
+    ties_embedding=True,
+    activation="gelu",
+    normalizes_queries=False,
+    unet_skips=False,
+    masks_documents=False,
+)
+LLAMA = Llama(
+    num_layers=4,
+    width=16,
+    num_heads=4,
+    num_kv_heads=2,
+    head_width=4,
+    mlp_width=24,
+    initial_std=0.3,
+)
+MODELS = {
+    "nanogpt": MODEL,
+    "value_embeddings": dataclasses.replace(MODEL, value_embeddings=2),
+    "gpt_2": GPT_2,
+    "llama": LLAMA,
+    "documents": dataclasses.replace(LLAMA, masks_documents=True, remat="full"),
+    "gpt_oss": dataclasses.replace(
+        LLAMA,
+        windows=(5, 0),
+        has_biases=True,
+        has_sinks=True,
+        normalizes_queries=True,
+        rotary=Rotary(scaling="yarn", original_length=8, high=32.0),
+        experts=Experts(count=4, activation="clipped_swiglu"),
+    ),
+    "adapters": dataclasses.replace(LLAMA, lora=Lora(rank=2), ties_embedding=True),
+}
+
+
+class Spec:
+    separator = SEPARATOR
+
+
+def build(config):
+    sizes = {"vocabulary_size": VOCABULARY, "sequence_length": LENGTH, "separator": SEPARATOR}
+    module = config.build(**sizes, execution=EXECUTION, rngs=nnx.Rngs(0))
+    # Biases, sinks and adapters begin at 0, and would hide what reads them.
+    state = nnx.state(module, nnx.Param)
+    leaves, tree = jax.tree.flatten(state)
+    random = np.random.default_rng(1)
+    leaves = [leaf + 0.3 * random.normal(size=leaf.shape).astype(np.float32) for leaf in leaves]
+    nnx.update(module, jax.tree.unflatten(tree, leaves))
+    return module
+
+
+class WithoutKeys:
+    """The same network for a task that finds no cache, as a user's own model has none."""
+
+    def __init__(self, module):
+        self.module = module
+
+    def __call__(self, tokens, window):
+        return self.module(tokens, window)
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("window", [0, 6])
+@pytest.mark.parametrize("name", [*MODELS])
+def test_logits_of_a_token_are_those_of_the_whole_row(name, window):
+    module = build(MODELS[name])
+    tokens = np.random.default_rng(0).integers(1, VOCABULARY, (2, LENGTH))
+    tokens[1, 4] = SEPARATOR  # the second row's prompt holds two documents
+    tokens = jnp.asarray(tokens, jnp.int32)
+    whole = module(tokens, window)
+    places = jnp.array([3, 9], jnp.int32)
+    # Whatever lies behind the prompt is not seen.
+    hidden = jnp.where(jnp.arange(LENGTH) < places[:, None], tokens, SEPARATOR)
+    logits, past = module.begin(hidden, places, window)
+    rows = jnp.arange(2)
+    for _ in range(8):
+        np.testing.assert_allclose(logits, whole[rows, places - 1], atol=2e-5)
+        logits, past = module.extend(tokens[rows, places], places, past, window)
+        places = places + 1
+    assert np.abs(np.diff(whole, axis=1)).max() > 0.1  # places differ by more than the tolerance
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("name", [*MODELS])
+def test_a_continuation_has_the_same_tokens_with_keys_and_without(name):
+    module = build(MODELS[name])
+    setting = Setting(model=None, data=None, spec=Spec(), execution=EXECUTION)
+    tokens = np.random.default_rng(2).integers(1, VOCABULARY, (3, LENGTH))
+    lengths = jnp.array([2, 7, LENGTH - 1], jnp.int32)
+    inputs = {"tokens": jnp.asarray(tokens, jnp.int32), "length": lengths}
+    task = LanguageModelling()
+    answer = np.asarray(task.answer(module, inputs, setting))
+    np.testing.assert_array_equal(answer, task.answer(WithoutKeys(module), inputs, setting))
+    assert (answer >= 0).any()

@@ -1,0 +1,105 @@
+"""Trials that other work on their machine disturbed: named, and judged with and without."""
+
+import json
+from pathlib import Path
+
+import pytest
+from made_runs import write_run
+from made_studies import made_study
+
+from dawnjax.__main__ import main
+from dawnjax.report.studies import studies_sections
+from dawnjax.runs.log import read_events
+from dawnjax.study.figures import figures
+from dawnjax.study.reading import trials_over
+from dawnjax.study.text import text_of
+from dawnjax.trials import load
+from dawnjax.trials.from_log import trial_of
+
+LOAD = {"others_fraction": 0.09, "stolen_fraction": 0.03, "limit_fraction": 0.05}
+
+
+def disturb(run: Path, **changes: float) -> None:
+    [log] = run.glob("*.jsonl")
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    host = {"process_index": 0, "seconds": 10.0}
+    summary = {"event": "host_summary", "hosts": [host], "load": LOAD | changes}
+    events.insert(-1, {**events[-2], **summary})
+    log.write_text("".join(json.dumps(event) + "\n" for event in events))
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """Six runs of A and of B, which takes three times as long; of B one was disturbed, and slow."""
+    for name, factor in (("a", 2), ("b", 6)):
+        for seed in range(6):
+            seconds = 5.0 * factor + 5 * (seed % 2)
+            write_run(tmp_path / name / str(seed), seed=seed, seconds=seconds)
+    write_run(tmp_path / "b" / "3", seed=3, seconds=200.0)
+    disturb(tmp_path / "b" / "3")
+    disturb(tmp_path / "a" / "2", others_fraction=0.01)  # recorded, and not disturbed
+    return tmp_path
+
+
+def test_the_load_of_all_attempts_is_in_the_result(tmp_path):
+    write_run(tmp_path, seed=0, seconds=10.0)
+    disturb(tmp_path)
+    [log] = tmp_path.glob("*.jsonl")
+    events = read_events(log)
+    assert trial_of(events).load == LOAD
+    assert trial_of(events).to_json()["load"] == LOAD
+    # A second attempt three times as long, which lost nothing.
+    later = [{**event, "attempt": 2} for event in events]
+    for event in later:
+        if event["event"] == "host_summary":
+            event["hosts"] = [{"process_index": 0, "seconds": 30.0}]
+            event["load"] = LOAD | {"others_fraction": 0.01, "stolen_fraction": 0.0}
+    both = trial_of([*events, *later])
+    assert both.load["others_fraction"] == 0.03 and both.load["stolen_fraction"] == 0.0075
+    assert not load.is_disturbed(both) and load.is_disturbed(trial_of(events))
+
+
+def test_compare_names_disturbed_trials_and_judges_without_them(folders, capsys):
+    a, b = f"{folders}/a", f"{folders}/b"
+    assert main(["compare", a, b]) == 0
+    [line] = [it for it in capsys.readouterr().out.splitlines() if "disturbed: " in it]
+    assert "processor time in B seed 3 (12 %); without: B is slower if all reach" in line
+    assert main(["compare", a, b, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["disturbed"]["b"] == "seed 3 (12 %)" and told["disturbed"]["a"] == ""
+    without = told["disturbed"]["without"]
+    assert without["trials"] == [6, 5] and told["verdict"]["trials"] == [6, 6]
+    # 32 s for 12.5 s, where the stalled trial gave nearly twice as much.
+    assert without["ratio"] == pytest.approx(32 / 12.5) and told["verdict"]["ratio"] > 4
+    assert main(["compare", a, b, "--at=seconds=10", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["disturbed"]["b"] == "seed 3 (12 %)" and told["disturbed"]["without"][0]["word"]
+    # A quality at a number of steps does not depend on the machine.
+    assert main(["compare", a, b, "--at=steps=10", "--json"]) == 0
+    assert "seed 3 (12 %)" not in capsys.readouterr().out
+
+
+def test_a_gate_of_disturbed_trials_alone_decides_nothing(folders, capsys):
+    a, b = f"{folders}/a", f"{folders}/b"
+    gate = ["compare", b, a, "--fail_if_slower_by=0.05"]
+    for seed in range(6):
+        write_run(folders / "b" / str(seed), seed=seed, seconds=30.0 + 5 * (seed % 2))
+    assert main(gate) == 0
+    for seed in range(6):
+        disturb(folders / "a" / str(seed))
+    assert main(gate) == 7
+    assert "gate: every trial of B was disturbed: nothing is decided" in capsys.readouterr().out
+
+
+def test_a_study_and_its_report_name_them(tmp_path):
+    times = [10.0, 15.0, 10.0, 15.0, 10.0, 15.0]
+    slower = [time * 2 for time in times]
+    study, arms, ordered = made_study(tmp_path, {"3": times, "4": slower})
+    disturb(ordered[0].directory(tmp_path))
+    found = figures(study, arms, trials_over(ordered, tmp_path, {}), tmp_path)
+    said = "other work took much of the machine's processor time in the first arm's seed 0 (12 %)"
+    assert said in text_of(found) and "without them it is slower if all reach, 1." in text_of(found)
+    [section] = studies_sections([found])
+    assert any(said in line for line in section.lead)
+    row = found.to_json()["arms"][1]["disturbed"]
+    assert row["a"] == "seed 0 (12 %)" and list(row["without"]["trials"]) == [5, 6]
