@@ -241,6 +241,7 @@ OURS = "a file of this package"
 IN_PLACE = "a new folder's files, which may be larger than memory; the folder is renamed whole"
 PAST_RECORDS = {
     ("dawnjax.__main__", "open"): "/dev/null, in place of a pipe whose reader is gone",
+    ("dawnjax.checkpoints.location", "rename"): "a trial of what Orbax does to commit a save",
     ("dawnjax.checkpoints.location", "write_bytes"): "an empty object of a bucket",
     ("dawnjax.checkpoints.saved", "read_bytes"): "an object of a bucket",
     ("dawnjax.commands.new", "read_text"): OURS,
@@ -248,6 +249,7 @@ PAST_RECORDS = {
     ("dawnjax.input_pipeline.reading.columns", "open"): IN_PLACE,
     ("dawnjax.input_pipeline.reading.columns", "replace"): "a folder, once it is whole",
     ("dawnjax.machine.hosts", "read_text"): PROC,
+    ("dawnjax.machine.load", "read_text"): PROC,
     ("dawnjax.machine.measured_peaks", "read_text"): PROC,
     ("dawnjax.models.pure_model", "replace"): "a layer's parameter, no file",
     ("dawnjax.other_logs.log_lines", "open"): "copied into other programs, where we are not",
