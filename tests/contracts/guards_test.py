@@ -247,7 +247,6 @@ PAST_RECORDS = {
     ("dawnjax.commands.new", "read_text"): OURS,
     ("dawnjax.input_pipeline.reading.archives", "open"): "an archive from a stream, or its member",
     ("dawnjax.input_pipeline.reading.columns", "open"): IN_PLACE,
-    ("dawnjax.input_pipeline.reading.columns", "replace"): "a folder, once it is whole",
     ("dawnjax.machine.hosts", "read_text"): PROC,
     ("dawnjax.machine.load", "read_text"): PROC,
     ("dawnjax.machine.measured_peaks", "read_text"): PROC,
