@@ -1,4 +1,7 @@
-"""Four promises of every task: one mathematics, resuming, what reads a run, and refusals."""
+"""Four promises of every task: one mathematics, resuming, what reads a run, and refusals.
+
+The first two are dear: some tasks keep them at each change, and all of them every night.
+"""
 
 import fnmatch
 import json
@@ -9,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from each_change import rows
 from first_steps import run_steps, train_steps
 from task_table import TABLE, cut_off, train, trained_run
 from trained import final_state_of, result_of, saves_of
@@ -17,7 +21,11 @@ from dawnjax.__main__ import main
 
 pytestmark = pytest.mark.compiles
 
+# Images, text with a loss in parts, examples that the task makes, objects of varying number.
+TRIED_AT_EACH_CHANGE = ("classification", "llama", "self_play", "object_detection")
+
 each_task = pytest.mark.parametrize("name", TABLE)
+some_tasks = pytest.mark.parametrize("name", rows(TABLE, TRIED_AT_EACH_CHANGE))
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +42,7 @@ def trained(name, scores, tmp_path_factory, compile_cache) -> Path:
     return trained_run(tmp_path_factory, name, compile_cache)
 
 
-@each_task
+@some_tasks
 def test_devices_and_placement_do_not_change_the_mathematics(name, trained):
     row, sharded = TABLE[name], result_of(trained)
     assert sharded["num_devices"] == 4
@@ -54,7 +62,7 @@ def test_devices_and_placement_do_not_change_the_mathematics(name, trained):
         np.testing.assert_allclose(losses, alone[:6], atol=row.atol, err_msg=str(flags))
 
 
-@each_task
+@some_tasks
 def test_a_run_that_resumes_ends_bit_for_bit_as_one_that_does_not(
     name, request, tmp_path, compile_cache, kept_programs
 ):

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from dataset_specs import CIFAR10, IMAGENET
+from each_change import rows
 
 from dawnjax.__main__ import main
 from dawnjax.config.config_json import from_json, to_json
@@ -29,14 +30,15 @@ from dawnjax.train_step import execution_of, make_recipe
 pytestmark = pytest.mark.compiles
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        # Its cells have the most ops of all networks to compile.
-        pytest.param(name, marks=pytest.mark.processes if "amoebanet" in name else ())
-        for name in experiment_names()
-    ],
+# A task each, and each kind of recipe: stages, record mode, experts, adapters.
+TRIED_AT_EACH_CHANGE = (
+    *("imagenet_resnet50_progressive", "cifar10_speedrun", "multi30k_transformer"),
+    *("movielens_ml100k_neumf", "squad_bidaf", "coco_ssd_resnet34", "nuclei_mask_rcnn_small"),
+    *("minigo_9x9", "wikipedia_bytes_small", "gpt_oss_20b", "llama2_70b_lora"),
 )
+
+
+@pytest.mark.parametrize("name", rows(experiment_names(), TRIED_AT_EACH_CHANGE))
 def test_the_tiny_variant_takes_two_steps_and_evaluates_on_four_devices(
     name, tmp_path, compile_cache, capsys
 ):

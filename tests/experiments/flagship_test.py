@@ -1,7 +1,6 @@
 """The flagship recipes: every switch is one flag, and a ResNet-50's step is compiled once."""
 
 import json
-import os
 
 import pytest
 from dataset_specs import IMAGENET
@@ -57,10 +56,7 @@ def test_progressive_resizing_is_switched_off_by_one_flag():
 
 
 @pytest.mark.compiles
-@pytest.mark.skipif(
-    not os.environ.get("DAWNJAX_LONG_TESTS"),
-    reason="DAWNJAX_LONG_TESTS is not set: compiling a ResNet-50 for a CPU takes minutes",
-)
+@pytest.mark.long
 def test_a_resnet50_step_is_compiled_once(tmp_path, compile_cache, monkeypatch):
     """The whole network, on images of 32 pixels."""
     compiled_late: list[float] = []
