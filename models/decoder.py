@@ -38,6 +38,9 @@ WHOLE: Axes = ("batch", "tokens", None)
 COLUMNS: Axes = ("batch", "tokens", "mlp")
 """Of activations [batch, length, ...]: between the halves of a block, before a half, and within."""
 
+BY_WIDTH: Axes = ("replicas", "tokens", "embed")
+"""Of embedded tokens' gradient: all rows along `fsdp`, and a device's part of the width."""
+
 
 class Blocks(nnx.Module):
     """Weights of all layers, stacked: [layers, in, out], and norms [layers, width]."""
@@ -217,7 +220,9 @@ class Decoder(nnx.Module):
             # results are summed. Told to split the text at once, XLA gathers the vocabulary.
             table = gathered(self.embedding[...], ("vocab", "embed"), execution, dtype)
             table = table.astype(dtype)
-            hidden = constrained(table[tokens], WHOLE, execution)
+            # Its gradient goes where the table's lies: XLA of jax 0.12, told nothing, gathers it
+            # whole along `fsdp`.
+            hidden = moved(table[tokens], WHOLE, BY_WIDTH, execution)
             hidden = moved(hidden, BETWEEN, WHOLE, execution)
         # A separator begins its document.
         documents = jnp.cumsum(tokens == self.separator, axis=1) if config.masks_documents else None

@@ -39,6 +39,7 @@ RULES: dict[str, tuple[str, ...]] = {
     "rank": (),  # of a low-rank adapter: too thin to split
     # Axes of activations.
     "batch": ("data", "fsdp", "expert"),
+    "replicas": ("data", "expert"),  # examples, where `fsdp` splits the width
     "tokens": ("context",),  # positions, within a block
     "text": ("context", "model"),  # positions, between the halves of a block
 }

@@ -41,7 +41,6 @@ def test_a_step_on_64_devices_has_the_collectives_of_the_rules(system):
     except RunError as error:
         pytest.skip(str(error))
     answer = compiled.answer_of_compiler({"argv": FLAGS}, described)
-    assert "reason" not in answer, answer
     axes = {(MODEL, 1): "model", (FSDP, MODEL): "fsdp", (FSDP * MODEL, 1): "all"}
     found: dict[tuple[str, str], float] = {}
     for kind, size, num_bytes, _, stride in answer["stages"][0]["train"]["exchanges"]:
@@ -65,11 +64,9 @@ def test_a_step_on_64_devices_has_the_collectives_of_the_rules(system):
     holds("model", "sums", 5 * LAYERS * TEXT + on_model + TEXT)
     # Weights cross devices in bfloat16 forward and backward, each of the two tables once.
     weights, tables = LAYERS * LAYER // MODEL, VOCABULARY * WIDTH // MODEL
-    # The embedding's gradient: each device takes all rows' part of its columns, or whole rows, as
-    # XLA of jax 0.12 has it.
-    whole_rows = 0 if ("fsdp", "all-to-all") in found else FSDP * TEXT
-    holds("fsdp", "all-gather", 2 * 2 * weights + 2 * 2 * tables + whole_rows)
+    holds("fsdp", "all-gather", 2 * 2 * weights + 2 * 2 * tables)
     # Gradients are summed in float32, that of the output table once for all chunks.
     holds("fsdp", "sums", 4 * weights + 4 * tables)
-    holds("fsdp", "all-to-all", 0 if whole_rows else TEXT)
+    # Of the embedding's gradient each device takes all rows' part of its columns.
+    holds("fsdp", "all-to-all", TEXT)
     assert sum(found.values()) <= SMALL, found
