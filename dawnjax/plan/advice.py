@@ -2,7 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from dawnjax.machine import prices
 from dawnjax.machine.prices import Price
@@ -30,6 +31,22 @@ class Option:
     @property
     def name(self) -> str:
         return f"{self.system} batch {self.batch:,}"
+
+
+def options(rows: Iterable[Any]) -> list[Option]:
+    """Options of predictions, or of arrangements, that have a time and a cost."""
+    return [
+        Option(
+            system=row.system,
+            batch=row.global_batch,
+            step=row.step_seconds,
+            seconds=row.time_to_accuracy_seconds,
+            cost_usd=row.cost_usd,
+            price=row.price,
+        )
+        for row in rows
+        if row.time_to_accuracy_seconds and row.cost_usd
+    ]
 
 
 def advice(options: Sequence[Option]) -> list[str]:

@@ -26,12 +26,12 @@ from dawnjax.plan.decoders.step import (
     why_unfit,
 )
 from dawnjax.plan.decoders.terms import RECOMPUTED, Arrangement, model_flops, terms
-from dawnjax.plan.epochs.interval import Interval, around
+from dawnjax.plan.epochs.interval import DEVIATIONS, Interval, around
 from dawnjax.plan.hardware.systems import System, parse_system
+from dawnjax.plan.planned import estimate
 from dawnjax.plan.steps.predict import GIVE_EPOCHS, evaluations_until, first_evaluation
 
 if TYPE_CHECKING:
-    from dawnjax.models.execution import ContextKeys
     from dawnjax.plan.epochs.epochs import Epochs
 
 MOST = 5
@@ -53,10 +53,9 @@ class Found:
 
     Attributes:
       remat: Of `model.remat`.
-      context_keys: Of `--context_keys`.
       parts: Seconds of a step, by term.
       mfu: Model FLOPs over time and peak.
-      seconds: To the target; None where the epochs are not known.
+      time_to_accuracy_seconds: None where the epochs are not known.
       epochs_basis: Source of the epochs, or why none knows them.
       price_basis: Source of the price, or why there is none.
       price: Listed price; None where the user gave it, or none is listed.
@@ -68,15 +67,14 @@ class Found:
     mesh: MeshShape
     global_batch: int
     remat: str
-    context_keys: "ContextKeys"
     memory: DecoderMemory
     limit_bytes: int
     parts: dict[str, float]
-    step: Interval
+    step_seconds: Interval
     tokens_per_second: float
     mfu: float
-    seconds: Interval | None
-    cost_usd: Interval | None
+    time_to_accuracy_seconds: Interval | None = None
+    cost_usd: Interval | None = None
     epochs_basis: str = ""
     price_basis: str = ""
     price: Price | None = None
@@ -85,7 +83,8 @@ class Found:
     @property
     def cost_of_an_example(self) -> float:
         """Time to the target, or else that of an example; the two are not compared."""
-        return self.seconds.value if self.seconds else self.step.value / self.global_batch
+        time = self.time_to_accuracy_seconds
+        return time.value if time else self.step_seconds.value / self.global_batch
 
 
 def meshes(model: Any, spec: Any, num_devices: int) -> Iterator[MeshShape]:
@@ -131,29 +130,31 @@ def search(
         raise ConfigError(f"--search=mesh: {reason}")
     _refuse_dtype(experiment.compute_dtype, system)
     factors, moments = fitted(system.accelerator), moment_bytes_of(experiment, spec)
-    shapes = meshes(model, spec, system.num_devices)
-    ways: list[tuple[MeshShape, ContextKeys]] = [(s, keys) for s in shapes for keys in _ways(s)]
+    shapes = list(meshes(model, spec, system.num_devices))
     found: list[Found] = []
     smallest: dict[int, DecoderMemory] = {}
-    for batch, remat, (shape, keys) in itertools.product(batches, RECOMPUTED, ways):
+    for batch, remat, shape in itertools.product(batches, RECOMPUTED, shapes):
         if batch % (shape.data * shape.fsdp * shape.expert):
             continue
-        arrangement = arrangement_of(experiment, spec, system, batch, remat, shape, keys, moments)
+        arrangement = arrangement_of(experiment, spec, system, batch, remat, shape, moments)
         memory = decoder_memory(model, arrangement, averages=bool(experiment.ema_decay))
         if batch not in smallest or memory.num_bytes < smallest[batch].num_bytes:
             smallest[batch] = memory
         if memory.num_bytes <= system.accelerator.device.memory_bytes:
-            found.append(_found(experiment, spec, arrangement, (remat, keys), memory, factors))
+            found.append(_found(experiment, arrangement, remat, memory, factors))
     held = {row.global_batch for row in found}
     lost = [batch for batch in batches if batch not in held]
     reasons = _lost(system, lost, smallest)
     if not found:
         raise ConfigError("; ".join(reasons))
     priced = [_priced(row, experiment, spec, system, counted, prices) for row in found]
-    # Of two that cost the same within 0.1 %, the one that leaves more memory comes first.
-    timed = [row for row in priced if row.seconds is not None]
-    untimed = [row for row in priced if row.seconds is None]
-    best = _distinct([*_ordered(timed), *_ordered(untimed)])[:MOST]
+    timed = [row for row in priced if row.time_to_accuracy_seconds]
+    untimed = [row for row in priced if not row.time_to_accuracy_seconds]
+    # Of a mesh and batch, the fastest `remat`.
+    fastest: dict[tuple[MeshShape, int], Found] = {}
+    for row in (*_ordered(timed), *_ordered(untimed)):
+        fastest.setdefault((row.mesh, row.global_batch), row)
+    best = [*fastest.values()][:MOST]
     shown = {row.global_batch for row in best}
     unknown = {row.global_batch: row.epochs_basis for row in untimed}
     reasons += [
@@ -167,14 +168,11 @@ def search(
 
 
 def _ordered(rows: Sequence[Found]) -> list[Found]:
+    """Rows by cost; of two within 0.1 %, the one that leaves more memory comes first."""
     least = min((row.cost_of_an_example for row in rows), default=0.0)
     return sorted(
         rows, key=lambda row: (round(row.cost_of_an_example / least / TIE), row.memory.num_bytes)
     )
-
-
-def _ways(shape: MeshShape) -> "tuple[ContextKeys, ...]":
-    return ("gather", "ring") if shape.context > 1 else ("gather",)
 
 
 def _refuse_dtype(dtype: str, system: System) -> None:
@@ -189,14 +187,13 @@ def _refuse_dtype(dtype: str, system: System) -> None:
 
 def _found(
     experiment: Experiment,
-    spec: Any,
     arrangement: Arrangement,
-    way: "tuple[str, ContextKeys]",
+    remat: str,
     memory: DecoderMemory,
     factors: Factors,
 ) -> Found:
     device, num_devices = arrangement.system.accelerator.device, arrangement.system.num_devices
-    step, (remat, keys) = factors.step(experiment.model, arrangement), way
+    step = factors.step(experiment.model, arrangement)
     peak = device.peak("bfloat16") or device.peak("float16")
     assert peak is not None  # `terms` needs one
     return Found(
@@ -205,15 +202,12 @@ def _found(
         mesh=arrangement.mesh,
         global_batch=arrangement.rows,
         remat=remat,
-        context_keys=keys,
         memory=memory,
         limit_bytes=device.memory_bytes,
         parts=factors.parts(terms(experiment.model, arrangement)),
-        step=step,
-        tokens_per_second=arrangement.rows * spec.sequence_length / step.value,
+        step_seconds=step,
+        tokens_per_second=arrangement.rows * arrangement.sequence_length / step.value,
         mfu=model_flops(experiment.model, arrangement) / step.value / peak,
-        seconds=None,
-        cost_usd=None,
     )
 
 
@@ -236,23 +230,16 @@ def _priced(
     # The forward pass: one of three alike, or of two where the weights are frozen.
     share = 1 / 2 if experiment.model.lora.rank else 1 / 3
     evaluated = evaluations * spec.num_eval_examples * share
-    time = (mean * train + evaluated) / batch * row.step.value
-    spread = math.log(row.step.high / row.step.value) / 2
-    seconds = around(time, math.hypot(spread, epochs.spread))
-    price = system.price(prices)
-    hourly = price.usd_per_hour
-    cost = seconds.times(hourly / 3600) if hourly is not None else None
+    step, price = row.step_seconds, system.price(prices)
+    spread = math.hypot(math.log(step.high / step.value) / DEVIATIONS, epochs.spread)
+    time = around((mean * train + evaluated) / batch * step.value, spread)
     return dataclasses.replace(
-        row, seconds=seconds, cost_usd=cost, price_basis=price.basis, price=price.listed
+        row,
+        time_to_accuracy_seconds=time,
+        cost_usd=None if price.usd_per_hour is None else time.times(price.usd_per_hour / 3600),
+        price_basis=price.basis,
+        price=price.listed,
     )
-
-
-def _distinct(rows: Sequence[Found]) -> list[Found]:
-    """Rows but for those of the same mesh and batch that are slower in another way."""
-    seen: dict[tuple[MeshShape, int], Found] = {}
-    for row in rows:
-        seen.setdefault((row.mesh, row.global_batch), row)
-    return list(seen.values())
 
 
 def _explained(row: Found, above: Found) -> Found:
@@ -262,8 +249,8 @@ def _explained(row: Found, above: Found) -> Found:
         for name in row.parts
     }
     name = max(growth, key=lambda name: growth[name])
-    share = growth[name] / (above.step.value / above.global_batch)
-    if (row.seconds is None) != (above.seconds is None):
+    share = growth[name] / (above.step_seconds.value / above.global_batch)
+    if (row.time_to_accuracy_seconds is None) != (above.time_to_accuracy_seconds is None):
         loses = "its time to accuracy is not known"
     elif share >= TIE:
         loses = f"{name} +{words.rounded(100 * share, 2)} % of a step"
@@ -321,18 +308,14 @@ def text(rows: Sequence[Found]) -> str:
     for note, names in notes.items():
         lines.append(f"{'all' if len(notes) == 1 else ', '.join(names)}: {note}")
     lines.append(
-        "predicted from shapes alone; nothing was compiled. Rows whose intervals overlap may be in "
-        f"another order. `close`: a step may need {MEMORY_ERROR:g} times the memory that its "
-        "formulas give, and no longer fits then; `--memory` compiles one. On a TPU, and with "
-        "mesh.context, attention is made of products, and experts drop no token, as in no "
-        "published step. Gradients are priced as sums scattered along fsdp: where XLA sums them "
-        "whole, twice their bytes travel"
+        "predicted from shapes; nothing was compiled. Where intervals overlap, the order is open. "
+        f"`close`: XLA may need {MEMORY_ERROR:g} times this memory; --memory compiles one"
     )
     return "\n".join(lines)
 
 
 def _epochs_note(row: Found) -> str:
-    if row.seconds is not None:
+    if row.time_to_accuracy_seconds:
         return f"epochs: {row.epochs_basis}"
     return f"no time to accuracy: {row.epochs_basis}: {GIVE_EPOCHS}"
 
@@ -341,7 +324,6 @@ def _flags(row: Found) -> str:
     """Flags of `dawnjax train` for an arrangement."""
     flags = [f"--mesh.{part}" for part in _mesh_words(row.mesh).split()]
     flags += [f"--global_batch_size={row.global_batch}", f"--model.remat={row.remat}"]
-    flags += ["--context_keys=ring"] if row.context_keys == "ring" else []
     return " ".join(flags)
 
 
@@ -359,21 +341,15 @@ def _cells(row: Found) -> list[str]:
     needs = row.memory.num_bytes
     return [
         parse_system(row.system).described,
-        _mesh_words(row.mesh) + (", keys in a ring" if row.context_keys == "ring" else ""),
+        _mesh_words(row.mesh),
         f"{row.global_batch:,}",
         row.remat,
         f"{words.rounded(needs / 1e9, 3)} of {words.rounded(row.limit_bytes / 1e9, 3)}",
         fits(row),
-        *_estimate(row.step, words.about),
+        *estimate(row.step_seconds, words.about),
         f"{words.rounded(100 * row.mfu, 2)} %",
         words.rounded(row.tokens_per_second),
-        *_estimate(row.seconds, words.about),
-        *_estimate(row.cost_usd, lambda amount: words.rounded(amount, 3)),
+        *estimate(row.time_to_accuracy_seconds, words.about),
+        *estimate(row.cost_usd, lambda amount: words.rounded(amount, 3)),
         row.loses,
     ]
-
-
-def _estimate(value: Interval | None, in_words: Callable[[float], str]) -> tuple[str, str]:
-    if value is None:
-        return "-", ""
-    return in_words(value.value), f"{in_words(value.low)} to {in_words(value.high)}"

@@ -108,8 +108,6 @@ def decoder_memory(
         pairs = seen_pairs(model, arrangement) * model.num_heads
         scores = SCORE_BYTES * pairs * arrangement.tokens
     kept_scores = model.num_layers * scores if remat == "none" else 0.0
-    if arrangement.passes_keys:  # scores of one part of the keys at a time, none of them kept
-        scores, kept_scores = scores / mesh.context, 0.0
     length = arrangement.sequence_length / mesh.context
     logits = (
         tokens / length * (model.loss_chunk or length) * arrangement.vocabulary_size / mesh.model

@@ -31,7 +31,6 @@ from dawnjax.plan.hardware.systems import Accelerator, System, parse_system
 from dawnjax.plan.steps.efficiency import Efficiency
 
 if TYPE_CHECKING:
-    from dawnjax.models.execution import ContextKeys
     from dawnjax.models.llama import Llama
 
 _PRIORS = dict(
@@ -265,7 +264,6 @@ def arrangement_of(
     batch: int,
     remat: str,
     mesh: MeshShape,
-    context_keys: "ContextKeys" = "gather",
     moment_bytes: float = 8.0,
 ) -> Arrangement:
     others = mesh.fsdp * mesh.expert * mesh.context * mesh.model
@@ -276,7 +274,6 @@ def arrangement_of(
         vocabulary_size=spec.vocabulary_size,
         mesh=dataclasses.replace(mesh, data=mesh.data or system.num_devices // others),
         recomputed=RECOMPUTED[remat],
-        passes_keys=context_keys == "ring",
         is_fused=_is_fused(experiment.model, system, mesh),
         is_expanded=system.accelerator.device.platform == "gpu",
         moment_bytes=moment_bytes,

@@ -68,7 +68,6 @@ class Arrangement:
       gathers: How often a step gathers the weights.
       gradient_bytes: Of a number of a gradient between devices.
       spans_texts: Whether weights and their state are split over `mesh.context` too.
-      passes_keys: Whether keys go round along `mesh.context`; else each device gathers all.
       is_fused: Whether attention is one kernel, whose scores never lie in memory.
       capacity: Places of an expert over the mean of the tokens that choose it, where tokens beyond
         them are dropped and products with masks sort them; 0 where no token is dropped.
@@ -87,7 +86,6 @@ class Arrangement:
     gathers: int = 2
     gradient_bytes: int = 4
     spans_texts: bool = False
-    passes_keys: bool = False
     is_fused: bool = True
     capacity: float = 0.0
     is_expanded: bool = False
@@ -199,8 +197,8 @@ def _pairs_of_blocks(window: int, length: int) -> float:
 def attention_flops(model: "Llama", arrangement: Arrangement) -> float:
     """FLOPs of a device's attention in a step; a token attends to those before it alone."""
     pairs = seen_pairs(model, arrangement) * model.num_heads * model.num_layers
-    # A fused kernel, and a ring, compute the scores anew in their backward pass.
-    passes = 3.5 if arrangement.is_fused or arrangement.passes_keys else 3
+    # A fused kernel computes the scores anew in its backward pass.
+    passes = 3.5 if arrangement.is_fused else 3
     passes += "attention" in arrangement.recomputed
     return 4 * pairs * model.head_width * arrangement.tokens * passes
 
@@ -210,7 +208,7 @@ def score_bytes(model: "Llama", arrangement: Arrangement) -> float:
     if arrangement.is_fused:
         return 0.0
     forward, backward = SCORE_BYTES
-    again = forward * (arrangement.passes_keys + ("attention" in arrangement.recomputed))
+    again = forward * ("attention" in arrangement.recomputed)
     pairs = seen_pairs(model, arrangement) * model.num_heads * model.num_layers
     return pairs * arrangement.tokens * (forward + backward + again)
 
@@ -255,7 +253,10 @@ def exchanges(model: "Llama", arrangement: Arrangement) -> Iterator[tuple[str, E
     dense = arrangement.gradient_bytes * outside / shards if trained else 0.0
     beside = mesh.context * mesh.model
     yield WEIGHTS, Exchange("all-reduce", mesh.expert, dense, layers, beside)
-    yield LAYERS, _exchange_of_keys(model, arrangement)
+    # Keys and values in both passes, and their gradients.
+    keys = 2 * model.num_kv_heads * model.head_width * 2 * arrangement.tokens
+    text = 3 * layers * keys * mesh.context
+    yield LAYERS, Exchange("all-gather", mesh.context, text, 3 * layers, mesh.model)
     # Before and after each half of a layer, in both passes; what is computed again is gathered
     # again, and attention summed. Experts sum up whole rows, which is a scatter and a gather.
     hidden = layers * model.width * 2 * arrangement.tokens
@@ -267,20 +268,6 @@ def exchanges(model: "Llama", arrangement: Arrangement) -> Iterator[tuple[str, E
     beside = mesh.context * mesh.model
     rows = times * hidden * mesh.expert
     yield LAYERS, Exchange("all-gather", mesh.expert, rows, times * layers, beside)
-
-
-def _exchange_of_keys(model: "Llama", arrangement: Arrangement) -> Exchange:
-    """Keys and values along `mesh.context`, in both passes, and their gradients."""
-    mesh, layers = arrangement.mesh, model.num_layers
-    keys = 2 * model.num_kv_heads * model.head_width * 2 * arrangement.tokens
-    if not arrangement.passes_keys:
-        text = 3 * layers * keys * mesh.context
-        return Exchange("all-gather", mesh.context, text, 3 * layers, mesh.model)
-    # Gradients travel in float32, and one turn more, home. Keys and values are two arrays.
-    turns = (2 + ("attention" in arrangement.recomputed)) * (mesh.context - 1)
-    moved = layers * keys * (turns + 2 * mesh.context)
-    runs = 2 * layers * (turns + mesh.context)
-    return Exchange("collective-permute", mesh.context, moved, runs, mesh.model)
 
 
 def terms(model: "Llama", arrangement: Arrangement) -> dict[str, float]:
@@ -316,7 +303,7 @@ def model_flops(model: "Llama", arrangement: Arrangement) -> float:
     """Model FLOPs of a device's step, as MFU counts them: nothing twice, attention in blocks."""
     mesh = dataclasses.replace(arrangement.mesh, context=1)
     plain = dataclasses.replace(
-        arrangement, recomputed=(), passes_keys=False, is_fused=False, is_expanded=False, mesh=mesh
+        arrangement, recomputed=(), is_fused=False, is_expanded=False, mesh=mesh
     )
     once = dataclasses.replace(model, loss_chunk=0)
     return product_flops(once, plain) + attention_flops(once, plain)
