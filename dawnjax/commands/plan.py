@@ -1,13 +1,17 @@
 """`dawnjax plan`: time and cost of an experiment on hardware that is not here."""
 
+import concurrent.futures
+import contextlib
 import dataclasses
 import functools
 import itertools
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from absl import flags
 
@@ -15,9 +19,11 @@ from dawnjax import records
 from dawnjax.config import command_line
 from dawnjax.config.experiment_flags import Request, parse_request
 from dawnjax.errors import ConfigError, ExitStatus, RunError
+from dawnjax.page import words
 from dawnjax.plan import planned
 from dawnjax.plan.compiling import compiled
 from dawnjax.plan.planned import Planned
+from dawnjax.text import escaped
 
 if TYPE_CHECKING:
     from dawnjax.plan.calibration import Calibration
@@ -26,6 +32,9 @@ if TYPE_CHECKING:
     from dawnjax.plan.hardware.systems import System
     from dawnjax.plan.steps.efficiency import Efficiency
     from dawnjax.plan.steps.predict import Prediction
+
+Given = TypeVar("Given")
+Made = TypeVar("Made")
 
 Counted = Callable[[int, int], "Epochs"]
 """Epochs at a global batch, given the examples of an epoch."""
@@ -134,6 +143,7 @@ def _predicted(asked: _Asked) -> _Rows:
     counted = _given_epochs(values["epochs"].value, values["epochs_from"].value, request)
     # Once: the flags of the jobs differ in nothing that the data depend on.
     data = compiled.identity_of_data(request.experiment.data)
+    spec = _fitting_spec(request)
     rows, jobs = list(asked.lost), []
     for batch in asked.batches:
         flags_of_batch = [*argv, f"--global_batch_size={batch}"]
@@ -145,29 +155,15 @@ def _predicted(asked: _Asked) -> _Rows:
         else:
             jobs += [_Job(system, batch, flags_of_batch, identity) for system in asked.systems]
     calibration = _calibration(request, asked.systems, argv, data, values["calibrate"].value)
-    rows += _planned(request, jobs, prices, counted, calibration)
+    rows += _planned(request, spec, jobs, prices, counted, calibration)
     rows.sort(key=planned.order)
     return _Rows([planned.to_json(row) for row in rows], planned.text(rows), _advice(rows))
 
 
 def _advice(rows: Sequence[Planned]) -> list[str]:
-    from dawnjax.plan.advice import Option, advice
+    from dawnjax.plan.advice import advice, options
 
-    plans = (row.prediction for row in rows if row.prediction)
-    return advice(
-        [
-            Option(
-                system=plan.system,
-                batch=plan.global_batch,
-                step=plan.step_seconds,
-                seconds=plan.time_to_accuracy_seconds,
-                cost_usd=plan.cost_usd,
-                price=plan.price,
-            )
-            for plan in plans
-            if plan.time_to_accuracy_seconds and plan.cost_usd
-        ]
-    )
+    return advice(options(row.prediction for row in rows if row.prediction))
 
 
 def _with_lost(
@@ -180,7 +176,6 @@ def _with_lost(
 
 def _memory(asked: _Asked) -> _Rows:
     from dawnjax.plan.compiling import memory
-    from dawnjax.plan.compiling.progress import Compiling
 
     request, experiment = asked.request, asked.request.experiment
     makes = experiment.task.makes_examples
@@ -188,22 +183,63 @@ def _memory(asked: _Asked) -> _Rows:
     _refuse_times(asked.values, why if makes else "--memory plans no time and no cost")
     # What no system mends is said once, before a compiler starts.
     compiled.identity_of(asked.argv, compiled.identity_of_data(experiment.data))
-    spec, _ = compiled.spec_of(experiment.data)
-    progress = Compiling(experiment.name)
+    spec = _fitting_spec(request)
 
     def rows(system: "System") -> list[memory.Row]:
         def of(batch: int) -> memory.Memory:
             flags_of_batch = [*asked.argv, f"--global_batch_size={batch}"]
-            watch = functools.partial(progress.of, f"{system.name} batch {batch:,}")
+            _refuse(flags_of_batch, system, spec)
+            watch = functools.partial(_said, request, system, batch)
             return memory.of_experiment(flags_of_batch, system, watch)
 
         # Stages have batches of their own.
         unit = 0 if makes or experiment.stages.boundary_epochs else _unit(request, system)
         return memory.rows(system, asked.batches, of, unit, spec.num_train_examples)
 
-    found = list(itertools.chain(*progress.map(rows, asked.systems)))
+    found = list(itertools.chain(*_side_by_side(rows, asked.systems)))
     found = [dataclasses.replace(row, reason=_with_search(row.reason, request)) for row in found]
     return _with_lost(map(memory.to_json, found), memory.text(found), asked.lost)
+
+
+def _fitting_spec(request: Request) -> Any:
+    """Shapes and counts of the data; ConfigError where the mesh does not fit the model."""
+    from dawnjax.session import refuse_mesh
+
+    spec, _ = compiled.spec_of(request.experiment.data)
+    refuse_mesh(request.experiment.model, spec, request.options.mesh)
+    return spec
+
+
+def _refuse(argv: Sequence[str], system: "System", spec: Any) -> None:
+    """Refuse a mesh or a batch that data or devices do not fit, before a compiler starts."""
+    from dawnjax.config.own_files import own_code
+
+    request, _ = parse_request("plan", list(argv))
+    experiment, mesh = request.experiment, request.options.mesh
+    with own_code("the experiment"):
+        experiment.validate(spec)
+    mesh.sizes(system.num_devices)
+    shards = mesh.batch_shards(system.num_devices)
+    for span in experiment.spans(spec):
+        rows = experiment.in_stage(span.index).global_batch_size
+        if rows % shards:
+            raise ConfigError(f"global_batch_size={rows} is no multiple of {shards} devices")
+
+
+@contextlib.contextmanager
+def _said(request: Request, system: "System", batch: int) -> Iterator[None]:
+    """Say on standard error what is compiled, and how long that took."""
+    what = escaped(f"{request.experiment.name} for {system.name} batch {batch:,}")
+    started = time.monotonic()
+    print(f"compiling {what}", file=sys.stderr, flush=True)
+    yield
+    print(f"compiled {what} in {words.duration(time.monotonic() - started)}", file=sys.stderr)
+
+
+def _side_by_side(make: Callable[[Given], Made], given: Iterable[Given]) -> list[Made]:
+    """Results of `make` by two threads: XLA compiles in processes of 0.8 to 3 GB."""
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        return list(pool.map(make, given))
 
 
 def _unit(request: Request, system: "System") -> int:
@@ -235,7 +271,7 @@ def _refuse_times(values: flags.FlagValues, why: str) -> None:
 
 def _search(asked: _Asked) -> _Rows:
     from dawnjax.machine.mesh_shape import MeshShape
-    from dawnjax.plan.advice import Option, advice
+    from dawnjax.plan.advice import advice, options
     from dawnjax.plan.decoders import arrangements
 
     request, values = asked.request, asked.values
@@ -263,21 +299,10 @@ def _search(asked: _Asked) -> _Rows:
         found += rows
         lost += [Planned(system.name, system.num_devices, 0, None, text) for text in reasons]
     text = arrangements.text(found) if found else ""
-    options = [
-        Option(
-            system=row.system,
-            batch=row.global_batch,
-            step=row.step,
-            seconds=row.seconds,
-            cost_usd=row.cost_usd,
-            price=row.price,
-        )
-        for row in found
-        if row.seconds and row.cost_usd and arrangements.fits(row) == "yes"
-    ]
-    advised = advice(options)
-    priced = dict.fromkeys(row.system for row in found if row.seconds and row.cost_usd)
-    unsure = [name for name in priced if name not in {option.system for option in options}]
+    surely = options(row for row in found if arrangements.fits(row) == "yes")
+    advised = advice(surely)
+    priced = dict.fromkeys(option.system for option in options(found))
+    unsure = [name for name in priced if name not in {option.system for option in surely}]
     if unsure and len(priced) > 1:
         names = ", ".join(unsure)
         advised.append(f"not compared: {names}, where no mesh surely fits; --memory compiles one")
@@ -302,21 +327,19 @@ def _calibration(
 
 def _planned(
     request: Request,
+    spec: Any,
     jobs: Sequence[_Job],
     prices: dict[str, float],
     counted: Counted,
     calibration: "Calibration | None",
 ) -> list[Planned]:
     from dawnjax.plan.compiling.limits import DOES_NOT_FIT
-    from dawnjax.plan.compiling.progress import Compiling
-
-    progress = Compiling(request.experiment.name)
 
     def row(job: _Job) -> Planned:
         system, batch = job.system, job.batch
-        name = f"{system.name} batch {batch:,}"
         try:
-            watch = functools.partial(progress.of, name)
+            _refuse(job.argv, system, spec)
+            watch = functools.partial(_said, request, system, batch)
             prediction = _predict(request, job, prices, counted, calibration, watch)
         # One system without a plan must not cost the rows of the others.
         except (RunError, ConfigError) as error:
@@ -327,7 +350,7 @@ def _planned(
             return Planned(system.name, system.num_devices, batch, None, reason)
         return Planned(system.name, system.num_devices, batch, prediction)
 
-    return progress.map(row, jobs)
+    return _side_by_side(row, jobs)
 
 
 def _systems_of(names: Sequence[str]) -> tuple[list["System"], list[Planned]]:
@@ -438,9 +461,7 @@ def _predict(
     more = caveats.caveats(experiment, request.overrides, epochs)
     if calibration and is_calibrated:
         more.append(calibration.note)
-    step = prediction.step_seconds.value
-    share = prediction.parts[predict.COMMUNICATION] / step
-    if straddling := _straddling(request, system, job.batch, share):
+    if straddling := _straddling(request, system, job.batch):
         more.append(straddling)
     return dataclasses.replace(prediction, notes=(*prediction.notes, *more))
 
@@ -461,11 +482,8 @@ def _of_decoders(
     return decoder_step.scaled(efficiency, request.experiment, spec, *place, seconds)
 
 
-def _straddling(
-    request: Request, system: "System", batch: int, communication: float | None = None
-) -> str:
+def _straddling(request: Request, system: "System", batch: int) -> str:
     from dawnjax.plan.epochs.caveats import straddling_groups
 
     shards = request.options.mesh.batch_shards(system.num_devices)
-    group = request.experiment.batch_norm_group_size
-    return straddling_groups(group, batch, shards, communication)
+    return straddling_groups(request.experiment.batch_norm_group_size, batch, shards)

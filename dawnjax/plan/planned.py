@@ -10,7 +10,7 @@ from dawnjax.page.table import of_words
 from dawnjax.plan.hardware.systems import parse_system
 
 if TYPE_CHECKING:
-    from dawnjax.plan.epochs.interval import Interval, Range
+    from dawnjax.plan.epochs.interval import Interval
     from dawnjax.plan.steps.predict import Prediction
 
 
@@ -25,14 +25,12 @@ class Planned:
     reason: str = ""
 
 
-def order(row: Planned) -> tuple[float, float, float, int]:
-    """Sort key: time to accuracy, the end of its range, step; rows without a plan come last."""
+def order(row: Planned) -> tuple[float, float, int]:
+    """Sort key: time to accuracy, step; rows without a plan come last."""
     if row.prediction is None:
-        return math.inf, math.inf, math.inf, row.num_devices
-    time, ends = row.prediction.time_to_accuracy_seconds, row.prediction.time_range_seconds
-    rate = row.prediction.examples_per_second.value
-    estimate = time.value if time else math.inf
-    return estimate, (ends.high if ends else math.inf), -rate, row.num_devices
+        return math.inf, math.inf, row.num_devices
+    time, rate = row.prediction.time_to_accuracy_seconds, row.prediction.examples_per_second.value
+    return time.value if time else math.inf, -rate, row.num_devices
 
 
 def to_json(row: Planned) -> dict[str, Any]:
@@ -54,10 +52,11 @@ def text(rows: Sequence[Planned]) -> str:
         names = (f"{p.system}/{p.global_batch}" for p in known)
         parts = of_words(["part of a step", *names], _part_rows(known))
         lines += ["", parts.to_text()]
-        costs = sorted((p for p in known if p.cost_usd or p.cost_range_usd), key=_cost)
+        costs = sorted((p.cost_usd.value, place) for place, p in enumerate(known) if p.cost_usd)
         if costs:
             head = ["by cost", "batch", "USD", "interval", "price"]
-            table = of_words(head, map(_cost_cells, costs), texts=(0, 4))
+            cells = (_cost_cells(known[place]) for _, place in costs)
+            table = of_words(head, cells, texts=(0, 4))
             lines += ["", table.to_text()]
     for row in rows:
         if row.prediction is None:
@@ -87,12 +86,9 @@ def _notes(prediction: "Prediction") -> list[str]:
     reasons = dict(prediction.reasons)
     if prediction.epochs:
         notes = [f"epochs: {prediction.epochs_basis}"]
-    elif ends := prediction.epochs_range:
-        notes = [
-            f"a range and no estimate, from the first evaluation after {_few(ends.low)} epochs to "
-            f"the end of the budget of {_few(ends.high)}, if the target is reached at all: "
-            f"{reasons.pop('time_to_accuracy_seconds')}"
-        ]
+    elif budget := prediction.budget_seconds:
+        ends = f"{words.about(budget.value)} ({_ends(budget, words.about)})"
+        notes = [f"a run to the end of its budget takes {ends}"]
     else:
         notes = []
     if not prediction.epochs and prediction.price_basis != reasons.get("cost_usd"):
@@ -121,33 +117,26 @@ def _cells(prediction: "Prediction") -> list[str]:
         words.rounded(prediction.examples_per_second.value),
         "-" if prediction.mfu is None else _percent(prediction.mfu, 2),
         f"{_gb(prediction.memory_bytes)} of {_gb(prediction.memory_limit_bytes)}",
-        *_estimate(prediction.epochs, prediction.epochs_range, _few),
-        *_estimate(prediction.time_to_accuracy_seconds, prediction.time_range_seconds, words.about),
-        *_estimate(prediction.cost_usd, prediction.cost_range_usd, _few)[:1],
+        *estimate(prediction.epochs, _few),
+        *estimate(prediction.time_to_accuracy_seconds, words.about),
+        *estimate(prediction.cost_usd, _few)[:1],
     ]
 
 
-def _cost(prediction: "Prediction") -> tuple[bool, float]:
-    estimate, ends = prediction.cost_usd, prediction.cost_range_usd
-    return estimate is None, estimate.value if estimate else ends.high if ends else math.inf
-
-
 def _cost_cells(prediction: "Prediction") -> list[str]:
-    cells = _estimate(prediction.cost_usd, prediction.cost_range_usd, _few)
+    cells = estimate(prediction.cost_usd, _few)
     return [prediction.system, f"{prediction.global_batch:,}", *cells, prediction.price_basis]
 
 
-def _estimate(
-    value: "Interval | None", ends: "Range | None", in_words: Callable[[float], str]
-) -> tuple[str, str]:
-    """An estimate and its interval; a range where there is none, `-` where nothing is known."""
-    if value is not None:
-        exact = value.low == value.high
-        return in_words(value.value), "as given" if exact else _ends(value, in_words)
-    return ("-", "") if ends is None else (_ends(ends, in_words), "range")
+def estimate(value: "Interval | None", in_words: Callable[[float], str]) -> tuple[str, str]:
+    """An estimate and its interval; `-` where nothing is known."""
+    if value is None:
+        return "-", ""
+    exact = value.low == value.high
+    return in_words(value.value), "as given" if exact else _ends(value, in_words)
 
 
-def _ends(ends: "Interval | Range", in_words: Callable[[float], str]) -> str:
+def _ends(ends: "Interval", in_words: Callable[[float], str]) -> str:
     return f"{in_words(ends.low)} to {in_words(ends.high)}"
 
 

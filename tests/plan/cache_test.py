@@ -66,23 +66,16 @@ def _folder(file: Path) -> None:
     file.mkdir()
 
 
-def _of_another_system(file: Path) -> None:
-    entry = json.loads(file.read_text())
-    entry["made_of"]["system"] = "v3:4x4"
-    file.write_text(json.dumps(entry))
-
-
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
         (_folder, "directory"),
-        (lambda file: file.write_text(file.read_text()[:1000]), "is damaged"),
+        (lambda file: file.write_text(file.read_text()[:-10]), "is damaged"),
         (lambda file: file.write_text(""), "Expecting value"),
         (lambda file: file.write_text("[1, 2]"), "Expected object"),
-        (_of_another_system, ""),
     ],
 )
-def test_an_entry_that_is_damaged_or_another_s_is_compiled_anew(cache, capsys, damage, says):
+def test_an_entry_that_is_damaged_is_compiled_anew(cache, capsys, damage, says):
     damage(cache.entry)
     assert cache.ask() == SMALL and cache.compiled == 2
     assert says in capsys.readouterr().err

@@ -59,44 +59,42 @@ def test_two_batches_give_a_line_and_a_third_checks_it(start):
         return affine(batch)
 
     found = largest_batch(compile, start, 8, 2 * 10**6)
-    assert found is not None and found.batch == found.fits == LARGEST
+    assert found is not None and found.batch == LARGEST and found.fits
     assert found.num_bytes == found.line_bytes == STATE + EXAMPLE * LARGEST
     assert len(tried) == len(set(tried)) <= (3 if start <= LARGEST else 6)
-    assert str(found).startswith(f"largest batch: about {LARGEST:,}, which needs ")
+    assert str(found) == f"largest batch: about {LARGEST:,}, which needs 80.4 GB"
 
 
-def test_memory_that_does_not_grow_evenly_is_said_to():
-    def steeper(batch):
-        return needs(STATE + EXAMPLE * (batch + 3 * max(0, batch - 128)))
-
-    found = largest_batch(steeper, 128, 8, 10**6)
-    most = 128 + (LARGEST - 128) // 4
-    assert found is not None and found.batch == LARGEST and most - 8 <= found.fits <= most
-    assert f"The largest compiled batch that fits is {found.fits}" in str(found)
-    # A compiler for a TPU refuses what is too large: halves of what is left are tried.
-    found = largest_batch(lambda batch: affine(batch) if batch <= 300 else None, 128, 8, 10**6)
-    assert found is not None and "compiled, it does not fit" in str(found)
-    assert found.fits == (128 + (128 + LARGEST) // 2 // 8 * 8) // 2 // 8 * 8
-
-
-def test_memory_that_grows_less_than_a_line_gets_a_longer_line():
-    tried = []
-
-    def flatter(batch):
-        tried.append(batch)
-        return needs(STATE + EXAMPLE * (min(batch, 128) + max(0, batch - 128) / 2))
-
-    found = largest_batch(flatter, 128, 8, 10**6)
-    most = 128 + 2 * int((0.95 * H100 - STATE) / EXAMPLE - 128)
-    assert found is not None and most - 8 <= found.fits <= most and found.points == (128, LARGEST)
-    assert len(tried) == 4
+@pytest.mark.parametrize(
+    ("compile", "says"),
+    [
+        (
+            lambda batch: needs(STATE + EXAMPLE * (batch + 3 * max(0, batch - 128))),
+            f"largest compiled batch that fits: 128; {LARGEST} needs 253 GB",
+        ),
+        (
+            lambda batch: affine(batch) if batch <= 300 else None,
+            f"largest compiled batch that fits: 128; {LARGEST} does not fit",
+        ),
+        (
+            lambda batch: needs(STATE + EXAMPLE * (min(batch, 128) + max(0, batch - 128) / 2)),
+            f"largest batch: about {LARGEST}, which needs 51.6 GB",
+        ),
+    ],
+    ids=["more", "refused", "less"],
+)
+def test_memory_that_does_not_grow_evenly_is_said_to(compile, says):
+    found = largest_batch(compile, 128, 8, 10**6)
+    assert str(found).startswith(f"{says}, where the line through batches 64 and 128 says 80.4 GB")
 
 
 def test_no_batch_fits_and_all_examples_fit():
     assert largest_batch(lambda batch: needs(2 * H100), 64, 8, 1000) is None
     found = largest_batch(affine, 64, 8, 100)
-    assert found is not None and found.fits == 96
-    assert "even a batch of all training examples fits: about 96" in str(found)
+    assert str(found) == "even a batch of all training examples fits: 96"
+    # One batch has no line: twice as many are tried.
+    found = largest_batch(affine, 8, 8, 10**6)
+    assert found is not None and found.points == (8, 16) and found.batch == LARGEST
 
 
 @pytest.fixture
@@ -108,7 +106,7 @@ def answers(monkeypatch):
         asked.append(request)
         batch = int(request["argv"][-1].partition("=")[2])
         if batch > 512:
-            return {"reason": "does not fit: a device needs 99 GB and has 80 GB"}
+            raise RunError("does not fit: a device needs 99 GB and has 80 GB")
         program = {
             "num_bytes": STATE + EXAMPLE * batch,
             "argument_bytes": STATE,
@@ -123,18 +121,19 @@ def answers(monkeypatch):
 
 @pytest.mark.compiles
 def test_the_command_says_what_fits_and_what_fills_it(answers, capsys):
-    command = ["plan", "digits", "--memory", "--on=h100:8,k80:1", "--batches=64,512,1024"]
+    command = ["plan", "digits", "--memory", "--on=h100:8,k80:1", "--batches=64,512,768"]
     assert main(command) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split()[:5] == ["h100:8", "64", "yes", "17.4", "GB"]
     assert "dense/dot_general" in "\n".join(lines)
     assert "h100:8 batch 512: to fit, XLA runs 3 kernels of train step again" in "\n".join(lines)
-    assert any(line.startswith("h100:8 batch 1,024: does not fit: ") for line in lines)
+    assert any(line.startswith("h100:8 batch 768: does not fit: ") for line in lines)
     assert any(line.startswith("k80:1: ") for line in lines)
     assert main([*command[:3], "--on=h100:8", "--json"]) == 0
     [row] = json.loads(capsys.readouterr().out)["rows"]
     assert row["fits"] == "yes" and row["memory"]["num_bytes"] == STATE + 64 * EXAMPLE + 10**9
-    assert row["largest"]["fits"] <= 512
+    # BatchNorm groups of 16 on 8 devices; the line says 640, which the compiler refuses.
+    assert row["largest"]["points"] == [128, 256] and not row["largest"]["fits"]
 
 
 def test_a_users_function_is_exported_with_its_donation(monkeypatch):

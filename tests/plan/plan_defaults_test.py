@@ -7,8 +7,6 @@ import pytest
 from dawnjax.__main__ import main
 from dawnjax.machine import prices
 from dawnjax.plan.compiling import compiled
-from dawnjax.plan.compiling.progress import Compiling
-from dawnjax.plan.epochs.caveats import straddling_groups
 from dawnjax.plan.epochs.observations import EXTRACTS
 from dawnjax.plan.hardware.systems import accelerators, parse_system
 
@@ -31,7 +29,7 @@ def test_time_and_cost_are_numbers_by_default_and_name_their_sources(kept_progra
     assert row["time_to_accuracy_seconds"]["value"] > 0 and row["reasons"] == {}
     hours = row["time_to_accuracy_seconds"]["value"] / 3600
     assert row["cost_usd"]["value"] == pytest.approx(55.04 * hours)
-    assert row["epochs_source"] == "trials of the experiment" and row["epochs_range"] is None
+    assert row["epochs_source"] == "trials of the experiment"
     price = {name: row["price"][name] for name in ("seller", "terms", "date", "usd_per_hour")}
     assert price == {
         "seller": "Amazon EC2", "terms": "on demand", "date": "2026-11-09", "usd_per_hour": 55.04
@@ -46,17 +44,16 @@ def test_time_and_cost_are_numbers_by_default_and_name_their_sources(kept_progra
 
 
 @pytest.mark.compiles
-def test_without_known_epochs_there_is_a_range_and_no_estimate(kept_program, capsys):
+def test_without_known_epochs_there_is_the_time_of_the_budget_and_no_estimate(kept_program, capsys):
     [row] = rows_of(capsys, "synthetic_image", "--on=h100:8")
     assert row["epochs"] is None and row["time_to_accuracy_seconds"] is None
     assert row["cost_usd"] is None and row["epochs_source"] == ""
-    assert row["epochs_range"]["low"] == 1  # it evaluates after each epoch
-    for ends in (row["epochs_range"], row["time_range_seconds"], row["cost_range_usd"]):
-        assert 0 < ends["low"] < ends["high"]
+    budget = row["budget_seconds"]
+    assert 0 < budget["low"] < budget["value"] < budget["high"]
     assert main(["plan", "synthetic_image", "--on=h100:8"]) == 0
     text = capsys.readouterr().out
-    assert "a range and no estimate, from the first evaluation after 1 epochs to the end of" in text
-    assert text.count("range") >= 3 and "give --epochs" in text and "no cost" not in text
+    assert "a run to the end of its budget takes " in text
+    assert "give --epochs" in text and "no cost" not in text
 
 
 @pytest.mark.compiles
@@ -92,25 +89,3 @@ def test_a_system_s_price_is_in_the_list():
         listed = prices.of_device(accelerator.device.name)
         named = [price.name for price in listed if price.terms == "on demand"]
         assert accelerator.price in named or accelerator.price == ""
-
-
-def test_groups_that_straddle_devices_say_what_to_do_where_the_step_is_known():
-    """64 images on 8 devices in groups of 16: two devices share each group."""
-    line = straddling_groups(16, 64, 8, communication=0.123)
-    assert "communication is 12 % of the step at batch 64" in line
-    assert "--global_batch_size=128 keeps each group on one device" in line
-    assert "--batch_norm_group_size=8, which is another recipe" in line
-    assert straddling_groups(16, 256, 8, communication=0.1) == ""
-
-
-def test_progress_names_what_is_compiled_and_keeps_the_order(capsys):
-    progress = Compiling("digits")
-
-    def made(name):
-        with progress.of(name):
-            return name
-
-    assert progress.map(made, ["v5e:8", "h100:8"]) == ["v5e:8", "h100:8"]
-    lines = capsys.readouterr().err.splitlines()
-    assert {"compiling digits for v5e:8", "compiling digits for h100:8"} <= set(lines)
-    assert sum(" took " in line for line in lines) == 2

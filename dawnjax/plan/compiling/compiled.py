@@ -1,7 +1,7 @@
 """Programs of an experiment for a system: compiled in a separate process, kept as extracts.
 
-An entry of the cache says what made it: experiment, system, versions, code, settings of JAX and
-XLA. One that is damaged, or made of anything else, is compiled anew.
+The name of an entry of the cache is a hash of what made it: experiment, system, versions, code,
+settings of JAX and XLA. One that is damaged is compiled anew.
 """
 
 import dataclasses
@@ -82,16 +82,8 @@ def programs_from_json(fields: Mapping[str, Any]) -> Programs:
     return programs
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Entry:
-    """A file of the cache: what made the programs, and the answer of `worker.py`."""
-
-    made_of: dict[str, str]
-    answer: dict[str, Any]
-
-
 Watch = Callable[[], AbstractContextManager[None]]
-"""Made around each call of a compiler, such as `progress.Compiling.of`."""
+"""Made around each call of a compiler, to say what is compiled."""
 
 
 def compiled(
@@ -109,30 +101,22 @@ def compiled(
     return programs_from_json(answer_of(argv, identity, system, watch))
 
 
-def _file_of(made_of: Mapping[str, str]) -> Path:
-    return records.in_home(CACHE_DIR) / f"{_hash_of(made_of)[:32]}.json"
-
-
 def answer_of(
     argv: Sequence[str], identity: str, system: System, watch: Watch = nullcontext
 ) -> dict[str, Any]:
     """JSON answer of `worker.compile_programs`, cached or made now; raises as `compiled`."""
-    made_of = _made_of(identity, system)
+    name = _name_of(identity, system)
     try:
-        entry = records.read_json(_file_of(made_of), _Entry)
-        programs_from_json(entry.answer)
-        if entry.made_of == made_of:
-            return entry.answer
-    except (FileNotFoundError, NotADirectoryError, PermissionError, RunError):
-        pass  # nothing is kept there; RunError: no home directory
-    except (OSError, ValueError) as error:
-        what = f"{_file_of(made_of)} is damaged ({error})"
-        print(f"{what}: the programs are compiled again", file=sys.stderr)
+        answer = records.read_json(records.in_home(CACHE_DIR) / name, dict[str, Any])
+        programs_from_json(answer)
+        return answer
+    except (OSError, RunError):
+        pass  # nothing is kept, or nothing can be: there is no home directory
+    except ValueError as error:
+        print(f"{CACHE_DIR}/{name} is damaged ({error}): compiling again", file=sys.stderr)
     answer = answer_of_compiler({"argv": list(argv)}, system, watch)
-    if "reason" in answer:
-        raise RunError(answer["reason"])
     try:
-        records.write_json(_file_of(made_of), {"made_of": made_of, "answer": answer}, indent=None)
+        records.write_json(records.in_home(CACHE_DIR) / name, answer, indent=None)
     except RunError as error:
         print(f"compiled programs are not kept: {error}", file=sys.stderr)
     return answer
@@ -141,42 +125,38 @@ def answer_of(
 def answer_of_compiler(
     request: Mapping[str, Any], system: System, watch: Watch = nullcontext
 ) -> dict[str, Any]:
-    """JSON answer of `worker.py` to a request, or a `reason`.
+    """JSON answer of `worker.py` to a request.
 
     Raises:
-      RunError: A compiler is not installed.
+      RunError: A compiler is not installed, or refuses; one line says why.
     """
     accelerator = system.accelerator
     if not accelerator.compiler:
         raise RunError(f"nothing here compiles for {accelerator.name}: give --search=mesh")
     environment = compilers.environment(accelerator.device.platform)
+    command, pipe = [sys.executable, "-m", "dawnjax.plan.compiling.worker"], subprocess.PIPE
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         # The assembler of a GPU's kernels has files there, and is not waited for.
         environment["TMPDIR"] = folder
         request = {**request, "system": _full_name(system), "folder": folder}
-        return asked(request, environment, watch)
-
-
-def asked(
-    request: Mapping[str, Any], environment: Mapping[str, str], watch: Watch = nullcontext
-) -> dict[str, Any]:
-    """JSON answer of `worker.py` to a request, or a `reason`."""
-    command, pipe = [sys.executable, "-m", "dawnjax.plan.compiling.worker"], subprocess.PIPE
-    # This thread, of a pool or not, lasts as long as the compiler, for which it waits.
-    child = children.start(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
-    with child, watch():
-        try:
-            out, err = child.communicate(json.dumps(request).encode(), timeout=COMPILE_SECONDS)
-        except subprocess.TimeoutExpired:
-            return {"reason": f"the compiler was stopped after {COMPILE_SECONDS} s"}
-        finally:
-            children.send(child, signal.SIGKILL)  # and what it started and left
+        # This thread, of a pool or not, lasts as long as the compiler, for which it waits.
+        child = children.start(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
+        with child, watch():
+            try:
+                out, err = child.communicate(json.dumps(request).encode(), timeout=COMPILE_SECONDS)
+            except subprocess.TimeoutExpired:
+                raise RunError(f"the compiler was stopped after {COMPILE_SECONDS} s") from None
+            finally:
+                children.send(child, signal.SIGKILL)  # and what it started and left
     lines = [line for line in out.decode(errors="replace").splitlines() if line.startswith("{")]
-    if child.returncode == 0 and lines:
-        return records.load_json(lines[-1])
-    said = [line for line in err.decode(errors="replace").splitlines() if line.strip()]
-    status = f"the compiler's process ended with status {child.returncode}"
-    return {"reason": f"{status}: {said[-1][:300]}" if said else status}
+    if child.returncode or not lines:
+        said = [line for line in err.decode(errors="replace").splitlines() if line.strip()]
+        status = f"the compiler's process ended with status {child.returncode}"
+        raise RunError(f"{status}: {said[-1][:300]}" if said else status)
+    answer = records.load_json(lines[-1])
+    if "reason" in answer:
+        raise RunError(answer["reason"])
+    return answer
 
 
 def _full_name(system: System) -> str:
@@ -189,16 +169,11 @@ _SETTINGS = ("JAX_", "XLA_", "LIBTPU_", "TPU_")
 """Beginnings of the variables of the environment that change a compiled program."""
 
 
-def _made_of(identity: str, system: System) -> dict[str, str]:
-    """Everything that changes the programs of an experiment for a system, by name."""
+def _name_of(identity: str, system: System) -> str:
+    """Name of an entry: a hash of everything that changes an experiment's programs for a system."""
     settings = {name: value for name, value in os.environ.items() if name.startswith(_SETTINGS)}
-    return {
-        "experiment": _hash_of(identity),
-        "system": _full_name(system),
-        "versions": json.dumps(versions()),
-        "code": _hash_of_sources(),
-        "settings": _hash_of(settings),
-    }
+    made_of = [identity, _full_name(system), versions(), _hash_of_sources(), settings]
+    return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:32] + ".json"
 
 
 @functools.cache
@@ -211,11 +186,6 @@ def versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             versions[name] = ""
     return versions
-
-
-def _hash_of(value: Any) -> str:
-    """SHA-256 of a value as JSON."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 OPTIONS = ("mesh", "weight_update_sharding", "context_keys")

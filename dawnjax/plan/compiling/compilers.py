@@ -47,7 +47,8 @@ def environment(platform: str) -> dict[str, str]:
         "JAX_PLATFORMS": "cpu",
         "JAX_ENABLE_COMPILATION_CACHE": "0",
         "TF_CPP_MIN_LOG_LEVEL": "3",
-        "XLA_FLAGS": _without_dumps(os.environ.get("XLA_FLAGS", "")),
+        # The user's are for the hardware that is here, or of dumps that are read here.
+        "XLA_FLAGS": "",
     }
     if platform == "tpu":
         if importlib.util.find_spec("libtpu") is None:
@@ -71,11 +72,6 @@ def environment(platform: str) -> dict[str, str]:
         "XLA_FLAGS": f"--xla_gpu_cuda_data_dir={nvcc} --xla_gpu_autotune_level=0",
         "PATH": f"{nvcc / 'bin'}:{os.environ.get('PATH', '')}",
     }
-
-
-def _without_dumps(flags: str) -> str:
-    """XLA's flags but those of files, which could leave out the files that are read here."""
-    return " ".join(flag for flag in flags.split() if not flag.startswith("--xla_dump"))
 
 
 def _folder_of(package: str) -> Path | None:
@@ -120,17 +116,19 @@ def _give_cudnn_version() -> None:
     _versions.cudnn_get_version = lambda: 10_000 * CUDNN_VERSION[0] + 100 * CUDNN_VERSION[1]
 
 
-def needs_cuda_12(accelerator: Accelerator) -> str:
-    """Line about a GPU that is too old for the CUDA that compiles its programs; else empty."""
+def cautions(accelerator: Accelerator) -> list[str]:
+    """Lines about a GPU whose programs a run compiles otherwise than a plan."""
     if accelerator.device.platform != "gpu" or not accelerator.compiler:
-        return ""
-    capability = _gpu(accelerator.compiler)["capability"]
-    if float(capability) >= OLDEST_CAPABILITY:
-        return ""
-    return (
-        "CUDA 13, which compiled these programs, makes no kernels for a GPU of compute capability "
-        f"{capability}: a run needs JAX with CUDA 12"
-    )
+        return []
+    row, lines = _gpu(accelerator.compiler), []
+    if accelerator.name != accelerator.compiler:
+        lines.append(f"compiled for the chip of {row['description']}")
+    if float(row["capability"]) < OLDEST_CAPABILITY:
+        lines.append(
+            "CUDA 13, which compiled these programs, makes no kernels for a GPU of compute "
+            f"capability {row['capability']}: a run needs JAX with CUDA 12"
+        )
+    return lines
 
 
 def _gpu(compiler: str) -> dict[str, str]:

@@ -4,7 +4,9 @@ XLA's own assignment of buffers is read before it makes kernels (`assigned.py`).
 lie the data: the set where a run keeps it on each device, else batches that wait for their step.
 """
 
+import contextlib
 import dataclasses
+import functools
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -79,11 +81,11 @@ class LargestBatch:
     """Largest batch that fits by a line through two compiled batches, and a third that checks it.
 
     Attributes:
-      points: The two batches.
+      points: The two batches; both fit.
       batch: The largest that fits by the line.
       line_bytes: What it needs by the line.
       num_bytes: What it needs as compiled; 0 where the compiler refuses it as too large.
-      fits: The largest compiled batch that fits.
+      fits: Whether it does, as compiled.
       is_all: Whether no larger batch was looked for, since there are no more examples.
     """
 
@@ -91,21 +93,24 @@ class LargestBatch:
     batch: int
     line_bytes: int
     num_bytes: int
-    fits: int
+    fits: bool
     is_all: bool
 
     def __str__(self) -> str:
         line = "the line through batches {:,} and {:,}".format(*self.points)
-        if self.fits < self.batch:
+        says = f"{line} says {_size(self.line_bytes)}"
+        if not self.fits:
             needs = f"needs {_size(self.num_bytes)}" if self.num_bytes else "does not fit"
             return (
-                f"{line} says that {self.batch:,} needs {_size(self.line_bytes)}; compiled, it "
-                f"{needs}. The largest compiled batch that fits is {self.fits:,}"
+                f"largest compiled batch that fits: {self.points[1]:,}; {self.batch:,} {needs}, "
+                f"where {says}"
             )
-        largest = "even a batch of all training examples fits" if self.is_all else "largest batch"
-        found = f"{largest}: about {self.batch:,}, which needs {_size(self.num_bytes)}"
-        is_near = abs(self.num_bytes / self.line_bytes - 1) <= LINE_ERROR
-        return found if is_near else f"{found}, where {line} says {_size(self.line_bytes)}"
+        if self.is_all:
+            return f"even a batch of all training examples fits: {self.batch:,}"
+        found = f"largest batch: about {self.batch:,}, which needs {_size(self.num_bytes)}"
+        if self.num_bytes < (1 - LINE_ERROR) * self.line_bytes:
+            return f"{found}, where {says}: a larger one may fit"
+        return found
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -180,8 +185,6 @@ def _memory(
     request: Mapping[str, Any], system: System, watch: compiled.Watch = nullcontext
 ) -> Memory:
     answer = compiled.answer_of_compiler(request, system, watch)
-    if "reason" in answer:
-        raise RunError(answer["reason"])
     limit = system.accelerator.device.memory_bytes
     return records.convert({**answer, "system": system.name, "limit_bytes": limit}, Memory)
 
@@ -194,75 +197,42 @@ def largest_batch(compile: Compile, batch: int, unit: int, most: int) -> Largest
     """Largest batch that fits; None where not even the smallest does.
 
     Args:
-      compile: It is called once for each batch: three times where the first one fits and memory
-        grows evenly.
+      compile: It is called once for each batch: three times where the first one fits.
       batch: Where to begin; as all batches, a multiple of `unit` and at most `most`.
     """
-    known: dict[int, Memory | None] = {}
+    compile = functools.cache(compile)
 
-    def fits(batch: int) -> bool:
-        if batch not in known:
-            known[batch] = compile(batch)
-        memory = known[batch]
-        return memory is not None and memory.num_bytes <= memory.usable_bytes
+    def fitting(batch: int) -> Memory | None:
+        memory = compile(batch)
+        return memory if memory and memory.fits == "yes" else None
 
     high = batch
-    for _ in range(3):
-        if not fits(high):
-            memory = known[high]
-            share = 0.9 * memory.usable_bytes / memory.num_bytes if memory else 0.5
-            high = max(unit, int(share * high) // unit * unit)
-    high = high if fits(high) else unit
-    if not fits(high):
-        return None
-    low = max(unit, high // 2 // unit * unit)
-    if low == high:
-        high = 2 * unit if 2 * unit <= most and fits(2 * unit) else high
-    fits(low)
-    points, wanted, line = (low, high), high, 0
-    for _ in range(2):
-        points, wanted = (low, high), high
-        first, second = known[low], known[high]
-        assert first and second
-        line = second.num_bytes
-        if high > low:
-            slope = (second.num_bytes - first.num_bytes) / (high - low)
-            room = (second.usable_bytes - second.num_bytes) / slope if slope > 0 else most
-            wanted = min(most, high + int(room)) // unit * unit
-            line += round(slope * (wanted - high))
-        if not fits(wanted):
-            _close_in(known, fits, unit)
-            break
-        # Where it needs much less than the line says, a longer line finds a larger batch.
-        checked = known[wanted]
-        if wanted == high or (checked and checked.num_bytes >= (1 - LINE_ERROR) * line):
-            break
-        low, high = high, wanted
-    checked = known[wanted]
+    while not (second := fitting(high)):
+        if high == unit:
+            return None
+        memory = compile(high)
+        share = 0.9 * memory.usable_bytes / memory.num_bytes if memory else 0.5
+        high = max(unit, int(share * high) // unit * unit)
+    low, first = high, second
+    if high == unit and 2 * unit <= most and (larger := fitting(2 * unit)):
+        high, second = 2 * unit, larger
+    elif high > unit:
+        low = max(unit, high // 2 // unit * unit)
+        first = compile(low) or second
+    wanted, slope = high, 0.0
+    if low < high:
+        slope = (second.num_bytes - first.num_bytes) / (high - low)
+        room = (second.usable_bytes - second.num_bytes) / slope if slope > 0 else most
+        wanted = min(most, high + int(room)) // unit * unit
+    checked = compile(wanted)
     return LargestBatch(
-        points=points,
+        points=(low, high),
         batch=wanted,
-        line_bytes=line,
+        line_bytes=second.num_bytes + round(slope * (wanted - high)),
         num_bytes=checked.num_bytes if checked else 0,
-        fits=max(batch for batch in known if fits(batch)),
+        fits=fitting(wanted) is not None,
         is_all=wanted + unit > most,
     )
-
-
-def _close_in(known: Mapping[int, Memory | None], fits: Callable[[int], bool], unit: int) -> None:
-    """Try two more batches between the largest that fits and the smallest that does not."""
-    for _ in range(2):
-        below = max(batch for batch in known if fits(batch))
-        above = min(batch for batch in known if batch > below)
-        first, second = known[below], known[above]
-        assert first  # it fits
-        share = 0.5
-        if second:
-            room = first.usable_bytes - first.num_bytes
-            share = room / (second.num_bytes - first.num_bytes)
-        between = (below + int(share * (above - below))) // unit * unit
-        if between > below:
-            fits(between)
 
 
 def rows(
@@ -274,30 +244,35 @@ def rows(
       of: Memory of a batch; RunError or ConfigError where there is none.
       unit: As of `largest_batch`; 0 looks for none.
     """
-    sizes: dict[int, Memory | None] = {}
+    known: dict[int, Memory | str] = {}
 
     def compile(batch: int) -> Memory | None:
-        if batch not in sizes:
+        if batch not in known:
             try:
-                sizes[batch] = of(batch)
-            except RunError as error:
-                if not str(error).startswith(limits.DOES_NOT_FIT):
-                    raise
-                sizes[batch] = None
-        return sizes[batch]
+                known[batch] = of(batch)
+            except (RunError, ConfigError) as error:
+                known[batch] = str(error)
+        memory = known[batch]
+        if isinstance(memory, Memory):
+            return memory
+        if not memory.startswith(limits.DOES_NOT_FIT):
+            raise RunError(memory)
+        return None
 
     found = []
     for batch in batches:
         row = Row(system=system.name, num_devices=system.num_devices, global_batch=batch)
         # One batch without a plan must not cost the rows of the others.
-        try:
-            row = dataclasses.replace(row, memory=of(batch))
-            sizes[batch] = row.memory
-        except (RunError, ConfigError) as error:
-            row = dataclasses.replace(row, reason=str(error))
-            if row.reason.startswith(limits.DOES_NOT_FIT):
-                sizes[batch] = None
-        found.append(row)
+        with contextlib.suppress(RunError):
+            compile(batch)
+        memory = known[batch]
+        which = "memory" if isinstance(memory, Memory) else "reason"
+        found.append(dataclasses.replace(row, **{which: memory}))
+    sizes = [
+        row.global_batch
+        for row in found
+        if row.memory or row.reason.startswith(limits.DOES_NOT_FIT)
+    ]
     if unit and sizes:
         try:
             start = max(unit, max(sizes) // unit * unit)
@@ -334,7 +309,7 @@ def _notes(row: Row) -> list[str]:
     accelerator = parse_system(row.system).accelerator
     device, needs = accelerator.device, row.memory.num_bytes
     notes = [limits.needs_larger_share(needs, device), limits.lacks_code(needs, device)]
-    notes.append(compilers.needs_cuda_12(accelerator))
+    notes += compilers.cautions(accelerator)
     notes += [
         f"to fit, XLA runs {program.recomputed:,} kernels of {name} again, which takes time"
         for name, program in row.memory.programs.items()

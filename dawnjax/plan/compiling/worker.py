@@ -10,13 +10,8 @@ A request has `system`, a `folder` for XLA's files, and one of these; the answer
 - `exported`: file of an exported function, and which of its arguments are `donated`. Its memory.
 
 Where there is no answer, a `reason` says why.
-
-A compilation ends with its process (`assigned.py`), so programs but the last stage's are asked of
-another worker each, by `part`: a stage's number or `EVALUATION`.
 """
 
-import concurrent.futures
-import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -25,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 from dawnjax import records
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.plan.compiling import compiled
 from dawnjax.plan.compiling.assigned import Assigned, assigned, leave
 from dawnjax.plan.compiling.compilers import described_devices
 from dawnjax.plan.compiling.extract import extract_of
@@ -34,9 +28,6 @@ from dawnjax.plan.hardware.systems import System, parse_system
 
 if TYPE_CHECKING:
     from dawnjax.train_step import Recipe
-
-
-EVALUATION = -1
 
 
 def main() -> None:
@@ -78,15 +69,12 @@ def recipes_of(argv: list[str], system: System) -> tuple[list["Recipe"], int, st
     from dawnjax.machine import jax_settings
     from dawnjax.machine.mesh import batch_shards, make_mesh
     from dawnjax.plan.compiling.compiled import spec_of
-    from dawnjax.session import refuse_mesh
     from dawnjax.train_step import make_recipe
 
     jax_settings.prepare()
     request, _ = parse_request("plan", argv)
     experiment = request.experiment
     spec, note = spec_of(experiment.data)
-    experiment.validate(spec)
-    refuse_mesh(experiment.model, spec, request.options.mesh)
     mesh = make_mesh(request.options.mesh, described_devices(system))
     shards = batch_shards(mesh)
     # Rounded up as a run does it: every device takes an equal share.
@@ -107,7 +95,9 @@ def recipes_of(argv: list[str], system: System) -> tuple[list["Recipe"], int, st
 
 
 def compile_programs(request: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON fields of `compiled.Programs`, or of `memory.Memory`; of one program for a part."""
+    """JSON fields of `compiled.Programs`, or of `memory.Memory`."""
+    import jax
+
     from dawnjax.feed import InputShapes
     from dawnjax.machine.mesh import batch_shards
 
@@ -115,76 +105,35 @@ def compile_programs(request: Mapping[str, Any]) -> dict[str, Any]:
     if "exported" in request:
         return {"programs": {"function": _memory(_exported(request, folder))}, "data_bytes": 0}
     recipes, batch, note = recipes_of(request["argv"], parse_system(request["system"]))
-    spec, shards = recipes[0].spec, batch_shards(recipes[0].mesh)
+    last, spec, shards = recipes[-1], recipes[0].spec, batch_shards(recipes[0].mesh)
     shapes = [InputShapes(recipe.experiment, spec, "host", batch) for recipe in recipes]
-    for recipe in recipes:
-        rows = recipe.experiment.global_batch_size
-        if rows % shards:
-            raise ConfigError(f"global_batch_size={rows} is no multiple of {shards} devices")
-    part, last = request.get("part"), len(recipes) - 1
-    if part == EVALUATION:
-        program = evaluation_program(recipes[last], shapes[last], folder)
-        extract = _extract(program, max(_longest(spec), 1))
-        return {"evaluate": extract, **_counts(recipes[last])}
-    if part is not None:
-        program = train_program(recipes[part], shapes[part], folder)
-        return _memory(program) if "is_memory" in request else _extract(program, 1)
+    steps = (
+        train_program(recipe, shape, folder / str(place))
+        for place, (recipe, shape) in enumerate(zip(recipes, shapes, strict=True))
+    )
     if "is_memory" in request:
-        makes = recipes[last].experiment.task.makes_examples
-        data = 0 if makes else _data_bytes(shapes, shards)
-        return {"programs": _memories(request, recipes, shapes), "data_bytes": data}
-    return {
-        **_all_programs(request, recipes, shapes[last]),
-        "eval_batches": -(-spec.num_eval_examples // batch),
-        "train_examples": spec.num_train_examples,
-        "data_note": note,
-    }
-
-
-def _all_programs(
-    request: Mapping[str, Any], recipes: Sequence["Recipe"], shapes: Any
-) -> dict[str, Any]:
-    """Extracts of the steps, and what is counted of the last stage, whose step is compiled here.
-
-    That step is compiled beside the evaluation, after the steps of the other stages.
-    """
-    *before, last = recipes
-    pool = concurrent.futures.ThreadPoolExecutor(2)
-    others = [pool.submit(_other, request, part) for part in (*range(len(before)), EVALUATION)]
-    try:
-        # Not before: its kernels would take the cores from all that are compiled after it.
-        earlier = [other.result() for other in others[:-1]]
-        train = _extract(train_program(last, shapes, Path(request["folder"], "last")), 1)
-        evaluation = others[-1].result()
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        name = "train step of stage {}" if len(recipes) > 1 else "train step"
+        programs = {name.format(place): _memory(step) for place, step in enumerate(steps, 1)}
+        if not last.experiment.task.makes_examples:
+            return {"programs": programs, "data_bytes": _data_bytes(shapes, shards)}
+        return {"programs": programs | _between_steps(last, shapes[-1], folder), "data_bytes": 0}
     stages = [
         {
             "steps": recipe.span.last_step - recipe.span.first_step,
             "examples_per_step": recipe.experiment.global_batch_size,
-            "train": extract,
+            "train": _extract(step, 1),
         }
-        for recipe, extract in zip(recipes, (*earlier, train), strict=True)
+        for recipe, step in zip(recipes, steps, strict=True)
     ]
-    return {"stages": stages, **evaluation}
-
-
-def _other(request: Mapping[str, Any], part: int) -> dict[str, Any]:
-    """Answer about another program, from a worker of its own; RunError with its reason."""
-    own = {**request, "part": part, "folder": f"{request['folder']}/{part}"}
-    answer = compiled.asked(own, dict(os.environ))
-    if "reason" in answer:
-        raise RunError(answer["reason"])
-    return answer
-
-
-def _counts(recipe: "Recipe") -> dict[str, Any]:
-    import jax
-
-    leaves = jax.tree.leaves(recipe.abstract_state.params)
+    evaluation = evaluation_program(last, shapes[-1], folder / "evaluation")
     return {
-        "model_flops_per_example": model_flops(recipe),
-        "parameters": sum(leaf.size for leaf in leaves),
+        "stages": stages,
+        "evaluate": _extract(evaluation, max(_longest(spec), 1)),
+        "model_flops_per_example": model_flops(last),
+        "parameters": sum(leaf.size for leaf in jax.tree.leaves(last.abstract_state.params)),
+        "eval_batches": -(-spec.num_eval_examples // batch),
+        "train_examples": spec.num_train_examples,
+        "data_note": note,
     }
 
 
@@ -204,26 +153,18 @@ def _longest(spec: Any) -> int:
     return max((shape[0] for shape in shapes if len(shape) == 1), default=0)
 
 
-def _memories(
-    request: Mapping[str, Any], recipes: Sequence["Recipe"], shapes: Sequence[Any]
-) -> dict[str, Any]:
-    """Memory of the train step of each stage, or of all programs that take turns with it."""
+def _between_steps(recipe: "Recipe", shapes: Any, folder: Path) -> dict[str, Any]:
+    """Memory of the programs that take turns with the train step of a task that makes its data."""
     import jax
 
     from dawnjax.generations import MADE, generation_calls
 
-    *before, last = recipes
-    name = "train step of stage {}" if before else "train step"
-    found = {name.format(i + 1): _other(request, i) for i in range(len(before))}
-    folder = Path(request["folder"])
-    for phase, call, arguments, whole in generation_calls(last):
+    found = {}
+    for phase, call, arguments, whole in generation_calls(recipe):
         jitted = jax.jit(call, out_shardings=whole, donate_argnums=MADE)
         found[phase] = _memory(_program(jitted, arguments, {}, folder / phase))
-    program = train_program(last, shapes[-1], folder / "train")
-    found[name.format(len(recipes))] = _memory(program)
-    if last.experiment.task.makes_examples:
-        found["evaluation"] = _memory(evaluation_program(last, shapes[-1], folder / "evaluation"))
-    return found
+    evaluation = evaluation_program(recipe, shapes, folder / "evaluation")
+    return {**found, "evaluation": _memory(evaluation)}
 
 
 def _data_bytes(shapes: Sequence[Any], shards: int) -> int:

@@ -4,7 +4,6 @@ import math
 from collections.abc import Collection
 
 from dawnjax.config.experiment import Experiment
-from dawnjax.page import words
 from dawnjax.plan.epochs.epochs import Epochs
 from dawnjax.plan.epochs.sources import OFFICIAL, SAME_EPOCHS
 from dawnjax.trials.target import Target
@@ -57,30 +56,19 @@ def caveats(experiment: Experiment, overrides: Collection[str], epochs: Epochs) 
     return found
 
 
-def straddling_groups(
-    group: int, batch: int, shards: int, communication: float | None = None
-) -> str:
-    """Line about BatchNorm groups that straddle devices, with flags that avoid it; else empty.
+def straddling_groups(group: int, batch: int, shards: int) -> str:
+    """Line about BatchNorm groups that straddle devices, with a group that avoids it; else empty.
 
     Args:
       group: Consecutive examples of the global batch that share statistics; 0 without groups.
       shards: Devices among which the global batch is divided.
-      communication: Its share of the step; None where the step does not fit.
     """
     share = batch // shards
     if not group or batch % shards or share % group == 0:
         return ""
     sizes = [size for size in range(1, share + 1) if share % size == 0]
     fits = min(sizes, key=lambda size: abs(math.log(size / group)))
-    line = (
-        f"BatchNorm groups of {group} examples straddle devices of {share}, which exchange whole "
-        "activations for them"
-    )
-    if communication is None:
-        return f"{line}: --batch_norm_group_size={fits} fits"
-    larger = shards * group * math.ceil(share / group)
     return (
-        f"{line}: communication is {words.rounded(100 * communication, 2)} % of the step at batch "
-        f"{batch:,}. --global_batch_size={larger} keeps each group on one device; so does "
-        f"--batch_norm_group_size={fits}, which is another recipe"
+        f"BatchNorm groups of {group} examples straddle devices of {share}, which exchange whole "
+        f"activations for them: --batch_norm_group_size={fits}, another recipe, avoids it"
     )

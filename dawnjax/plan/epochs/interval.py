@@ -1,4 +1,4 @@
-"""Intervals of predicted numbers: an estimate with its ends, or ends alone."""
+"""Intervals of predicted numbers."""
 
 import dataclasses
 import math
@@ -18,17 +18,6 @@ class Interval:
 
     def times(self, factor: float) -> "Interval":
         return Interval(self.value * factor, self.low * factor, self.high * factor)
-
-
-@dataclasses.dataclass(frozen=True)
-class Range:
-    """Ends of what is possible, without an estimate between them, in one unit."""
-
-    low: float
-    high: float
-
-    def times(self, factor: float) -> "Range":
-        return Range(self.low * factor, self.high * factor)
 
 
 def around(value: float, spread: float) -> Interval:

@@ -17,11 +17,11 @@ from dawnjax.config.experiment import Evaluation
 from dawnjax.errors import RunError
 from dawnjax.machine.prices import Price, SystemPrice
 from dawnjax.plan.compiling.compiled import Programs
-from dawnjax.plan.compiling.compilers import needs_cuda_12
+from dawnjax.plan.compiling.compilers import cautions
 from dawnjax.plan.compiling.extract import Extract
 from dawnjax.plan.compiling.limits import does_not_fit, lacks_code, needs_larger_share
 from dawnjax.plan.epochs.epochs import Epochs
-from dawnjax.plan.epochs.interval import Interval, Range, around
+from dawnjax.plan.epochs.interval import Interval, around
 from dawnjax.plan.hardware.interconnect import exchange_seconds
 from dawnjax.plan.hardware.systems import System
 from dawnjax.plan.steps.efficiency import LAUNCHES, Efficiency, compute_seconds, peak_flops
@@ -52,9 +52,7 @@ class Prediction:
       epochs_source: Kind of that source, as `sources` names it.
       time_to_accuracy_seconds: None without epochs.
       cost_usd: None without a price or a time.
-      epochs_range: Without epochs: first evaluation and end of the budget.
-      time_range_seconds: Time of such a run, with the interval of its step.
-      cost_range_usd: Its cost.
+      budget_seconds: Of a run to the end of its budget; None where it has none.
       price: Row of the list of prices; None where the user gave it, or none is listed.
       price_basis: Source of the price, or why there is none.
       reasons: Why something is None, by attribute.
@@ -77,9 +75,7 @@ class Prediction:
     epochs_source: str
     time_to_accuracy_seconds: Interval | None
     cost_usd: Interval | None
-    epochs_range: Range | None
-    time_range_seconds: Range | None
-    cost_range_usd: Range | None
+    budget_seconds: Interval | None
     price: Price | None
     price_basis: str
     reasons: dict[str, str]
@@ -207,12 +203,16 @@ def predict(
             "a loop of it could not be counted"
         )
     reasons = {} if mfu is not None else {"mfu": why_no_mfu}
-    count = time = cost = None
-    count_range = time_range = cost_range = None
+    count = time = cost = budget = None
+    if has_budget:
+        least, most = (
+            run_seconds(programs, system, eff, evaluation, programs.budget_epochs)
+            for eff in (fastest, efficiency)
+        )
+        budget = around(most + BETWEEN_SECONDS, spread)
+        budget = dataclasses.replace(budget, low=around(least, spread).low)
     if epochs.mean is None:
         reasons["time_to_accuracy_seconds"] = f"{epochs.basis}: {GIVE_EPOCHS}"
-        if has_budget:
-            count_range, time_range = _ranges(programs, system, efficiency, evaluation, spread)
     else:
         first = first_evaluation(evaluation, programs.train_examples / rate)
         count = epochs.interval(first)
@@ -230,7 +230,6 @@ def predict(
         reasons["cost_usd"] = price.basis
     else:
         cost = time and time.times(price.usd_per_hour / 3600)
-        cost_range = time_range and time_range.times(price.usd_per_hour / 3600)
         if time is None:
             reasons["cost_usd"] = reasons["time_to_accuracy_seconds"]
     return Prediction(
@@ -250,31 +249,12 @@ def predict(
         epochs_source=epochs.source,
         time_to_accuracy_seconds=time,
         cost_usd=cost,
-        epochs_range=count_range,
-        time_range_seconds=time_range,
-        cost_range_usd=cost_range,
+        budget_seconds=budget,
         price=price.listed,
         price_basis=price.basis,
         reasons=reasons,
         notes=_notes(programs, system, efficiency, price),
     )
-
-
-def _ranges(
-    programs: Programs,
-    system: System,
-    efficiency: Efficiency,
-    evaluation: Evaluation,
-    spread: float,
-) -> tuple[Range, Range]:
-    """Epochs, and seconds, of a run that reaches its target at some evaluation of its budget."""
-    steps_per_epoch = programs.train_examples / programs.stages[-1].examples_per_step
-    budget = programs.budget_epochs
-    first = min(first_evaluation(evaluation, steps_per_epoch), budget)
-    least = run_seconds(programs, system, efficiency.at_best, evaluation, first)
-    most = run_seconds(programs, system, efficiency, evaluation, budget)
-    time = Range(around(least, spread).low, around(most + BETWEEN_SECONDS, spread).high)
-    return Range(first, budget), time
 
 
 def _mfu(programs: Programs, system: System, step_seconds: float) -> tuple[float | None, str]:
@@ -306,4 +286,4 @@ def _notes(
     for caution in (needs_larger_share, lacks_code):
         if note := caution(programs.memory_bytes, system.accelerator.device):
             notes.append(note)
-    return (*notes, *filter(None, (needs_cuda_12(system.accelerator), price.others)))
+    return (*notes, *cautions(system.accelerator), *filter(None, [price.others]))
