@@ -1,10 +1,11 @@
 """Memory of each experiment's train step on a device, as XLA assigns it for absent hardware.
 
-    DAWNJAX_DATA=data python -m benchmarks plan_memory [--on=h100] [EXPERIMENT ...]
+    DAWNJAX_DATA=data python -m benchmarks plan_memory [--on=h100,v5p,v6e] [EXPERIMENT ...]
 
-It needs `pip install "dawnjax[plan]"` and no accelerator. An experiment whose data are neither here
-nor published, or that the compiler refuses, gets a row with the reason. Rows that the file has of
-other experiments stay, if the same versions compiled them.
+It needs `pip install "dawnjax[plan]"` and no accelerator, and writes `plan_memory_jax_0.10.json` or
+that of another JAX. A cell that cannot be compiled, because the data are neither here nor
+published or because the compiler refuses, keeps the reason. Cells that the file already has, of the
+same versions, are skipped, so a run that was stopped goes on; named experiments are compiled again.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import contextlib
 import importlib.metadata
 import json
 import sys
+import time
 from typing import Any
 
 from benchmarks import harness
@@ -20,6 +22,7 @@ from dawnjax.errors import ConfigError, RunError
 from dawnjax.plan.compiling import memory
 from dawnjax.plan.hardware.systems import parse_system
 
+CHIPS = "h100,v5p,v6e"
 DEVICES = 8
 ARRANGED = {
     "c4_llama31_8b": (64, ("--mesh.fsdp=64", "--global_batch_size=64")),
@@ -34,47 +37,58 @@ ARRANGED = {
 
 PACKAGES = ("jax", "libtpu", "jax-cuda13-plugin")
 
+Cells = dict[tuple[str, str], dict[str, Any]]
+"""Rows by experiment and system."""
+
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog=sys.argv[0], description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT")
-    parser.add_argument("--on", default="h100", help="accelerator, as of dawnjax plan")
+    parser.add_argument("--on", default=CHIPS, help="accelerators, as of dawnjax plan")
     arguments = parser.parse_args()
-    name = f"plan_memory_{arguments.on}"
     versions = {}
     for package in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
+    name = f"plan_memory_jax_{'.'.join(versions['jax'].split('.')[:2])}"
     results = harness.Results(name, packages=versions)
-    rows = _earlier(name, versions)
+    cells = _earlier(name, versions)
     for experiment in arguments.experiments or experiment_names():
-        rows[experiment] = row = _row(experiment, arguments.on)
-        results.add(rows=[rows[known] for known in sorted(rows)])
-        print(row, flush=True)
+        devices, flags = ARRANGED.get(experiment, (DEVICES, ()))
+        for chip in arguments.on.split(","):
+            system = f"{chip}:{devices}"
+            if (experiment, system) in cells and not arguments.experiments:
+                continue
+            cells[experiment, system] = cell = _cell(experiment, system, flags)
+            results.add(rows=[cells[known] for known in sorted(cells)])
+            print(cell, flush=True)
     print(results.path)
     return 0
 
 
-def _earlier(name: str, versions: dict[str, str]) -> dict[str, dict[str, Any]]:
-    """Rows of the result file by experiment; none where other versions compiled them."""
+def _earlier(name: str, versions: dict[str, str]) -> Cells:
+    """Cells of the result file; none where other versions compiled them."""
     path = harness.folder() / f"{name}.json"
     record = json.loads(path.read_text()) if path.exists() else {"packages": {}}
     rows = record["rows"] if record["packages"] == versions else []
-    return {row["experiment"]: row for row in rows}
+    return {(row["experiment"], row["system"]): row for row in rows}
 
 
-def _row(experiment: str, chip: str) -> dict[str, Any]:
-    devices, flags = ARRANGED.get(experiment, (DEVICES, ()))
-    system = parse_system(f"{chip}:{devices}")
-    row = {"experiment": experiment, "system": system.name, "flags": list(flags)}
+def _cell(experiment: str, system: str, flags: tuple[str, ...]) -> dict[str, Any]:
+    row = {"experiment": experiment, "system": system, "flags": list(flags)}
+    started = time.monotonic()
     try:
-        found = memory.of_experiment([f"--experiment={experiment}", *flags], system)
+        argv = [f"--experiment={experiment}", *flags]
+        found = memory.of_experiment(argv, parse_system(system))
     except (ConfigError, RunError) as error:
-        return {**row, "reason": str(error)}
+        return {**row, "seconds": round(time.monotonic() - started, 1), "reason": str(error)}
     # The step of the stage that needs most, and nothing of what makes examples between steps.
     steps = [p for name, p in found.programs.items() if name.startswith("train step")]
     step = max(steps, key=lambda program: program.num_bytes)
-    return {**row, "num_bytes": step.num_bytes, "recomputed": step.recomputed}
+    seconds = round(time.monotonic() - started, 1)
+    return {**row, "seconds": seconds, "num_bytes": step.num_bytes, "recomputed": step.recomputed}
 
 
 if __name__ == "__main__":

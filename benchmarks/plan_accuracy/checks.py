@@ -20,6 +20,7 @@ REFERENCE_POINT = "reference point,"
 ITS_SYSTEM, OTHER_TARGET = "its system", "its target"
 AS_LARGE, AS_SMALL, ITS_BATCH = "all as large", "all as small", "its batch"
 LATER, ITS_CHIP, ITS_FAMILY = "its round and later", "its chip", "its family"
+ITS_BENCHMARK = "its benchmark"
 ALL_RESULTS = "all results"
 """Quantities, and which results a fit leaves out beside the predicted one."""
 

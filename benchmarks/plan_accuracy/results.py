@@ -21,6 +21,7 @@ from benchmarks.plan_accuracy.checks import (
     EPOCHS,
     HELD_OUT_STEP,
     ITS_BATCH,
+    ITS_BENCHMARK,
     ITS_SYSTEM,
     LATER,
     OTHER_TARGET,
@@ -78,9 +79,6 @@ def _is_alike(row: PublishedResult, other: PublishedResult) -> bool:
     """Same platform, with a time to accuracy."""
     left, right = row.system.accelerator.device, other.system.accelerator.device
     return left.platform == right.platform and other.time_to_accuracy_seconds is not None
-
-
-ITS_BENCHMARK = "its benchmark"
 
 
 def held_out_checks() -> Iterator[Check]:

@@ -2,7 +2,6 @@
 
 import math
 import statistics
-from collections.abc import Sequence
 
 from benchmarks import predictions
 from benchmarks.plan_accuracy import checks
@@ -19,25 +18,36 @@ def _checks(files: Files) -> list[Check]:
     return [Check(**{**row, "predicted": Interval(**row["predicted"])}) for row in record["rows"]]
 
 
-def plan_validation(files: Files) -> Rows:
-    """Each official result beside its prediction without its system."""
-    kinds = (checks.STEP, checks.EPOCHS, checks.TIME)
-    known = [c for c in _checks(files) if c.left_out == checks.ITS_SYSTEM and c.quantity in kinds]
-    head = ["result", "quantity", "predicted", "interval", "published", "error", "inside"]
-    rows = [head, *([*row[:2], *row[3:]] for row in rows_of(known))]
-    for quantity in kinds:
-        here = [check for check in known if check.quantity == quantity]
-        for bound in (0.15, 0.30):
-            near = sum(check.is_within(bound) for check in here)
-            rows.append([f"within {100 * bound:.0f} %", quantity, f"{near} of {len(here)}"])
+_ERRORS = (
+    (checks.STEP, checks.ITS_SYSTEM),
+    (checks.HELD_OUT_STEP, checks.ITS_BENCHMARK),
+    (checks.EPOCHS, checks.ITS_SYSTEM),
+    (checks.TIME, checks.ITS_SYSTEM),
+    (checks.DECODER_STEP, checks.ITS_SYSTEM),
+    (checks.DECODER_STEP, checks.ITS_FAMILY),
+    (checks.DECODER_STEP, checks.ITS_CHIP),
+)
+
+
+def plan_errors(files: Files) -> Rows:
+    """Errors of predictions by what their fit left out."""
+    head = ["quantity", "left out", "inside the interval", "median error", "within 15 %"]
+    rows = [[*head, "within 30 %", "worst"]]
+    for quantity, left_out in _ERRORS:
+        here = [c for c in _checks(files) if (c.quantity, c.left_out) == (quantity, left_out)]
+        errors = [math.expm1(abs(math.log1p(check.error))) for check in here]
+        near = [sum(check.is_within(bound) for check in here) for bound in (0.15, 0.30)]
+        rows.append(
+            [
+                quantity,
+                left_out,
+                f"{sum(check.holds for check in here)} of {len(here)}",
+                f"{100 * statistics.median(errors):.2g} %",
+                *map(str, near),
+                f"{100 * max(errors):.2g} %",
+            ]
+        )
     return rows
-
-
-def plan_held_out(files: Files) -> Rows:
-    """Steps of official results that no fit sees, and what plans predict of them."""
-    rows = rows_of([c for c in _checks(files) if c.quantity == checks.HELD_OUT_STEP])
-    head = ["result", "predicted", "interval", "published", "error", "inside"]
-    return [head, *([row[0], *row[3:]] for row in rows)]
 
 
 _FITTED_BEFORE = ("imagenet_resnet50", "imagenet_amoebanet_d", "wmt_transformer_big")
@@ -74,34 +84,6 @@ def plan_before(files: Files) -> Rows:
     return rows
 
 
-def plan_decoders(files: Files) -> Rows:
-    """Published steps of decoders, and times, predicted from shapes without their system."""
-    steps = [c for c in _checks(files) if c.quantity == checks.DECODER_STEP]
-    shown = [c for c in steps if c.left_out == checks.ITS_SYSTEM]
-    beside = {
-        left_out: {c.name: c for c in steps if c.left_out == left_out}
-        for left_out in (checks.ITS_FAMILY, checks.ITS_CHIP)
-    }
-    head = ["step", "predicted", "interval", "published", "error", "inside"]
-    found = [[*head, "error without its family", "without its chip"]]
-    others = [[of[c.name] for c in shown] for of in beside.values()]
-    errors = [[row[6] for row in rows_of(side)] for side in others]
-    for row, *more in zip(rows_of(shown), *errors, strict=True):
-        found.append([row[0], *row[3:], *more])
-    return [*found, *_summary((shown, *others))]
-
-
-def _summary(sides: Sequence[Sequence[Check]]) -> Rows:
-    """Rows of the median error and of the count within the goal, in the columns of the errors."""
-    errors = [[math.expm1(abs(math.log1p(check.error))) for check in side] for side in sides]
-    median = [f"{100 * statistics.median(side):.2g} %" for side in errors]
-    within = [f"{sum(c.is_within(0.15) for c in side)} of {len(side)}" for side in sides]
-    return [
-        ["median error", "", "", "", median[0], "", *median[1:]],
-        ["within 15 %", "", "", "", within[0], "", *within[1:]],
-    ]
-
-
 def plan_outside(files: Files) -> Rows:
     """Predictions whose interval does not hold the published value."""
     outside = [check for check in _checks(files) if not check.holds]
@@ -131,21 +113,31 @@ def results_of_v6_0(files: Files) -> Rows:
 
 def plan_memory(files: list[tuple[str, Record]]) -> Rows:
     """Memory of each experiment's train step on each chip, or why it is not known."""
-    chips = {name.removeprefix("plan_memory_"): record["rows"] for name, record in files}
-    of_chips = [{row["experiment"]: row for row in rows} for rows in chips.values()]
-    found = [["experiment", "devices", "flags", *chips]]
-    for experiment in sorted(set().union(*of_chips)):
-        own = [rows.get(experiment) for rows in of_chips]
-        first = next(row for row in own if row)
-        devices, flags = first["system"].partition(":")[2], " ".join(first["flags"])
-        found.append([f"`{experiment}`", devices, flags, *map(_memory_cell, own)])
-    return found
+    cells: dict[tuple[str, str], dict[str, list[tuple[str, str]]]] = {}
+    for name, record in files:
+        for row in record["rows"]:
+            chip, _, devices = row["system"].partition(":")
+            of_chips = cells.setdefault((row["experiment"], devices), {})
+            cell = (_memory_cell(row), name.removeprefix("plan_memory_"))
+            of_chips.setdefault(chip, []).append(cell)
+    chips = sorted({chip for of_chips in cells.values() for chip in of_chips})
+    rows = [
+        [f"`{experiment}`", devices, *(_versions(of.get(chip, []), len(files)) for chip in chips)]
+        for (experiment, devices), of in sorted(cells.items())
+    ]
+    return [["experiment", "devices", *chips], *rows]
 
 
-def _memory_cell(row: Record | None) -> str:
-    if row is None:
-        return "not tried"
+def _versions(found: list[tuple[str, str]], count: int) -> str:
+    """Cells of a step by each JAX that compiled it; one where they are alike."""
+    if 0 < len(found) < count:
+        return "; ".join(f"{cell} ({name.replace('_', ' ')})" for cell, name in found)
+    return "; ".join(dict.fromkeys(cell for cell, _ in found)) or "not tried"
+
+
+def _memory_cell(row: Record) -> str:
     if "reason" in row:
-        return row["reason"]
-    again = ", XLA computes again" if row["recomputed"] else ""
+        # What to do about it is no part of a table.
+        return row["reason"].partition("; ")[0]
+    again = ", recomputes" if row["recomputed"] else ""
     return words.scaled(row["num_bytes"], "B") + again
