@@ -16,10 +16,10 @@ from dawnjax.input_pipeline.datasets import (
     movielens,
     parallel_text,
     squad,
+    token_shards,
 )
-from dawnjax.input_pipeline.preparation import token_sources
 from dawnjax.input_pipeline.reading.dataset import overlap_line
-from dawnjax.input_pipeline.reading.preparing import DONE, FlagError, Preparation, Progress, Request
+from dawnjax.input_pipeline.reading.preparing import FlagError, Preparation, Progress, Request
 
 PREPARATIONS = {
     module.PREPARATION.name: module.PREPARATION
@@ -29,7 +29,7 @@ PREPARATIONS = {
         images,
         parallel_text,
         movielens,
-        token_sources,
+        token_shards,
         squad,
         coco,
     )
@@ -93,10 +93,10 @@ def main(argv: list[str]) -> int:
 def _prepared(preparation: Preparation, request: Request) -> str:
     """Read, write and say what was written; one loop for every data set."""
     made = preparation.run(request)
-    if isinstance(made, str):
-        return made
-    written, outcome = made.write(overwrite=request.overwrite)
-    done = f"{DONE[outcome]} in {request.progress.seconds:.1f} s"
+    progress = request.progress
+    written, outcome = made.write(overwrite=request.overwrite, progress=progress.add)
+    words = {"written": "written", "unchanged": "holds this already, nothing written"}
+    done = f"{words[outcome]} in {progress.seconds:.1f} s"
     note = overlap_line(getattr(written.facts, "overlap", None), "\nnote: ")
     return f"{made.directory}: {done}: {made.summary(written)}{note}"
 

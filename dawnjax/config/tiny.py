@@ -81,27 +81,27 @@ def _task_and_data(experiment: Experiment, model: AnyModel) -> tuple[AnyTask, An
         case "classification":
             return _small_images(task, data)
         case "translation":
-            from dawnjax.input_pipeline.datasets.synthetic_text import SyntheticText
+            from dawnjax.input_pipeline.datasets.synthetic import SyntheticText
 
             return task, SyntheticText(**_EXAMPLES)
         case "recommendation":
-            from dawnjax.input_pipeline.datasets.synthetic_ratings import SyntheticRatings
+            from dawnjax.input_pipeline.datasets.synthetic import SyntheticRatings
 
             return task, SyntheticRatings(num_users=16, num_items=40, ratings_per_user=3)
         case "language_modelling":
-            from dawnjax.input_pipeline.datasets.synthetic_tokens import SyntheticTokens
+            from dawnjax.input_pipeline.datasets.synthetic import SyntheticTokens
 
             stages = replace(task.stages, window=(0,) if task.stages.window else ())
             window = 8 if task.window else 0
             task = replace(task, target_vocabulary="bytes", window=window, stages=stages)
             return task, SyntheticTokens()
         case "span_answering":
-            from dawnjax.input_pipeline.datasets.synthetic_questions import SyntheticQuestions
+            from dawnjax.input_pipeline.datasets.synthetic import SyntheticQuestions
 
             width = model.word_width if getattr(data, "word_vectors", "") else 0
             return task, SyntheticQuestions(**_EXAMPLES, vector_width=width)
         case "object_detection" | "instance_segmentation":
-            from dawnjax.input_pipeline.datasets.synthetic_objects import SyntheticObjects
+            from dawnjax.input_pipeline.datasets.synthetic import SyntheticObjects
 
             if task.TAG == "object_detection":
                 return task, SyntheticObjects(**_EXAMPLES)

@@ -15,6 +15,7 @@ import numpy as np
 from dawnjax.input_pipeline.datasets import images
 from dawnjax.input_pipeline.datasets.images import ImageDirectory
 from dawnjax.input_pipeline.reading import archives, class_subset, tfds_directory
+from dawnjax.input_pipeline.reading.columns import Content, Made
 from dawnjax.input_pipeline.reading.dataset import (
     NO_FINGERPRINT,
     DataError,
@@ -26,7 +27,7 @@ from dawnjax.input_pipeline.reading.dataset import (
 from dawnjax.input_pipeline.reading.image_files import decode_image
 from dawnjax.input_pipeline.reading.image_set import ImageFacts
 from dawnjax.input_pipeline.reading.photographs import open_source
-from dawnjax.input_pipeline.reading.preparing import Made, Preparation, Request
+from dawnjax.input_pipeline.reading.preparing import Preparation, Request
 from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -150,32 +151,19 @@ def _prepare(request: Request) -> Made:
     elif kind == "folder" and tfds_directory.find_version(path, "cifar10"):
         splits = _tfds(path, request)
     elif path.suffix == ".npz":
-        _, pixels, labels = images.read_splits(path)
-        splits = {split: (pixels[split], labels[split]) for split in pixels}
+        _, arrays, numbers = images.read_splits(path)
+        splits = {split: (arrays[split], numbers[split]) for split in arrays}
     else:
         splits = _image_files(path, request)
-    for split, (pixels, _) in splits.items():
-        if pixels.dtype != np.uint8 or pixels.shape[1:] != IMAGE_SHAPE:
+    for split, (array, _) in splits.items():
+        if array.dtype != np.uint8 or array.shape[1:] != IMAGE_SHAPE:
             raise DataError(
-                f"{path}: its images to {split} are {pixels.dtype} {pixels.shape}, but should be "
+                f"{path}: its images to {split} are {array.dtype} {array.shape}, but should be "
                 f"uint8 [n, {SIDE}, {SIDE}, 3]"
             )
-    return images.made(
-        out,
-        "cifar10",
-        CLASSES,
-        *_columns(splits),
-        source=source,
-        declare=declare,
-    )
-
-
-def _columns(splits: Splits) -> tuple[dict[Split, np.ndarray], dict[Split, np.ndarray]]:
-    """Images, and labels, of each split."""
-    return (
-        {split: pixels for split, (pixels, _) in splits.items()},
-        {split: labels for split, (_, labels) in splits.items()},
-    )
+    pixels: dict[Split, Content] = {split: both[0] for split, both in splits.items()}
+    labels: dict[Split, np.ndarray] = {split: both[1] for split, both in splits.items()}
+    return images.made(out, "cifar10", CLASSES, pixels, labels, source=source, declare=declare)
 
 
 def _published(path: pathlib.Path, name: str) -> Splits:

@@ -1,34 +1,30 @@
 """Images with objects in COCO's form, as `dawnjax prepare --dataset=coco` wrote them.
 
-{train,eval}_images.bin       the image files as they came, one after another
-{train,eval}_starts.npy       int64 [images], the first byte of each; images are sorted by id
-{train,eval}_lengths.npy      int64 [images], bytes of each
-{train,eval}_sizes.npy        int32 [images, 2], height and width
+Shards have the image files as they came, with their objects: `image`, `image/id`, and of each
+object its `bbox`, `label`, `area`, `is_crowd` and, packed as COCO packs run lengths, its `mask`.
+Columns have the objects as a run needs them at its start, the images of a split by id:
+
+{train,eval}_records.npy     int64 [images], the place of each in the shards
+{train,eval}_sizes.npy       int32 [images, 2], height and width
 {train,eval}_ends.npy, boxes, areas, classes, crowd: as `Objects` has them
-{train,eval}_masks.bin        packed run lengths of the masks, one after another
-{train,eval}_mask_ends.npy    int64 [objects]
+{train,eval}_masks.bin       packed run lengths of the masks, one after another
+{train,eval}_mask_ends.npy   int64 [objects]
 """
 
-import concurrent.futures
 import dataclasses
 import functools
-import hashlib
-import json
-import os
 import pathlib
-import posixpath
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from dawnjax.input_pipeline.datasets import images
-from dawnjax.input_pipeline.reading import archives, coco_annotations, columns, overlap
-from dawnjax.input_pipeline.reading.archives import Limits, Member
+from dawnjax.input_pipeline.reading import coco_source, columns, overlap, shards
+from dawnjax.input_pipeline.reading.archives import Member
 from dawnjax.input_pipeline.reading.batches import APART
-from dawnjax.input_pipeline.reading.coco_annotations import Annotations, Count
-from dawnjax.input_pipeline.reading.columns import Columns, Content
+from dawnjax.input_pipeline.reading.coco_source import Count, Source
+from dawnjax.input_pipeline.reading.columns import Columns, Content, Made
 from dawnjax.input_pipeline.reading.dataset import (
     NO_FINGERPRINT,
     DataError,
@@ -39,16 +35,16 @@ from dawnjax.input_pipeline.reading.dataset import (
     directory_of,
 )
 from dawnjax.input_pipeline.reading.image_files import decode_image, orientation_of
-from dawnjax.input_pipeline.reading.image_set import LARGEST_VERIFIED_BYTES, SPLITS
+from dawnjax.input_pipeline.reading.image_set import SPLITS
 from dawnjax.input_pipeline.reading.objects import SIZES, Objects, ObjectsSpec, PackedMasks, crops
-from dawnjax.input_pipeline.reading.preparing import Flag, FlagError, Made, Preparation, Request
+from dawnjax.input_pipeline.reading.photographs import LARGEST_BYTES
+from dawnjax.input_pipeline.reading.preparing import Flag, FlagError, Preparation, Request
 from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
 from dawnjax.limits import Limit, NonNegative, require
 
-KIND = "coco"
-ARRAYS = (
-    *("starts", "lengths", "sizes", "ends", "boxes", "areas", "classes", "crowd", "mask_ends"),
-)
+KIND = "objects"
+FIELDS = ("sizes", "ends", "boxes", "areas", "classes", "crowd")
+"""Of `Objects`, a column each."""
 
 COUNTS_IN_WORDS: dict[Count, str] = {
     "empty": "images without objects",
@@ -240,24 +236,18 @@ class Coco:
         prepared, spec, rows = self._prepared(), self.spec(), self._rows(split)
         shape = spec.train_image_shape if split == "train" else spec.image_shape
         read = _read(prepared.directory)
-        # To read the whole of COCO takes minutes of the clock; `dawnjax prepare`, done again,
-        # compares all of it.
-        name = f"{split}_images.bin"
-        is_small = prepared.files[name].shape[0] <= LARGEST_VERIFIED_BYTES
-        files = prepared.array(name, verified=is_small)
-        starts, lengths, sizes = (
-            read[f"{split}_{part}"] for part in ("starts", "lengths", "sizes")
-        )
+        places, sizes = read[f"{split}_records"], read[f"{split}_sizes"]
+        content = shards.images_of(prepared.directory, split)
         fitted, is_turned = self.fitted(sizes, shape), self.is_turned(sizes)
 
         def image(place: int) -> np.ndarray:
-            row = rows[place]
-            content = files[starts[row] : starts[row] + lengths[row]].tobytes()
+            row, record = rows[place], int(places[rows[place]])
             try:
-                decoded = decode_image(content, *sizes[row].tolist())
+                decoded = decode_image(content(record), *sizes[row].tolist())
                 return placed(decoded, fitted[row].tolist(), shape, is_turned=bool(is_turned[row]))
             except DataError as error:
-                raise DataError(f"{prepared.directory / name}: image {row} {error}") from None
+                where = f"{prepared.directory}: {shards.SPLITS[split]} example {record}"
+                raise DataError(f"{where} {error}") from None
 
         arrays: dict[str, Any] = {"image": RowsOnDemand(len(rows), shape, "uint8", image)}
         if self.mask_side:
@@ -367,255 +357,120 @@ def _columns(directory: pathlib.Path, corpus: str = "NAME") -> Columns[ObjectFac
 def _read(directory: pathlib.Path) -> dict[str, np.ndarray]:
     """Arrays of both splits, verified."""
     prepared = _columns(directory)
-    names = [f"{split}_{name}" for split in SPLITS for name in ARRAYS]
+    parts = ("records", "mask_ends", *FIELDS)
+    names = [f"{split}_{part}" for split in SPLITS for part in parts]
     return {name: np.asarray(prepared.array(f"{name}.npy")) for name in names}
 
 
 def _objects(prepared: Columns[ObjectFacts], split: Split) -> Objects:
     arrays = _read(prepared.directory)
-    fields = ("sizes", "ends", "boxes", "areas", "classes", "crowd")
     ends, masks = arrays[f"{split}_mask_ends"], None
     if len(ends):
         content = prepared.array(f"{split}_masks.bin")
         masks = PackedMasks(content, np.concatenate([[0], ends[:-1]]), ends)
-    parts = {name: arrays[f"{split}_{name}"] for name in fields}
+    parts = {name: arrays[f"{split}_{name}"] for name in FIELDS}
     return Objects(**parts, masks=masks, names=prepared.facts.classes)
 
-
-_LIMITS = Limits(
-    num_members=5 * archives.MOST_MEMBERS,
-    name_bytes=2**26,
-    member_bytes=coco_annotations.MOST_BYTES,
-    total_bytes=2**37,
-)
-_MOST_ANNOTATION_BYTES = 2**30
-"""Of all annotation files, which are held together."""
-
-_MOST_IMAGE_BYTES = 2**26
-_MOST_PIXEL_BYTES = 8
-"""A pixel takes as many in a PNG of 16 bits and four channels that does not shrink."""
-
-_BYTES_BESIDE = 2**22
-"""Of an image file, for previews and other notes besides its pixels."""
-
-_ARCHIVES = (".zip", ".tar")
-BYTES_AT_ONCE = 2**26
-"""Of image files and their pixels, which are in memory together; one image may have more."""
-
-_BYTES_OF_AN_ENTRY = 2**12
 
 DEFAULTS: dict[Split, str] = {"train": "instances_train2017.json", "eval": "instances_val2017.json"}
 
 
-def members(path: pathlib.Path) -> Iterator[Member]:
-    """Files of a folder or an archive, and of archives that lie in the folder."""
-    is_folder = archives.kind_of(path) == "folder"
-    for member in archives.members(path, _LIMITS):
-        if is_folder and member.name.lower().endswith(_ARCHIVES):
-            yield from archives.members(path / member.name, _LIMITS)
-        else:
-            yield member
+@dataclasses.dataclass(frozen=True)
+class _Examples:
+    """Examples of a source; `turned` gets the files that an EXIF orientation turns."""
 
+    source: Source
+    turned: list[str]
 
-Place = tuple[Split, int]
-"""A split and the position of an image in it."""
+    def features(self, tfds: Any) -> dict[str, Any]:
+        """As those of `coco` in TensorFlow Datasets, and the masks."""
+        names = [name for _, name in self.source.categories]
+        mask = {"mask": tfds.features.Text()} if self._has_masks else {}
+        return {
+            "image": tfds.features.Image(),
+            "image/id": np.int64,
+            "objects": tfds.features.Sequence(
+                {
+                    "area": np.float32,
+                    "bbox": tfds.features.BBoxFeature(),
+                    "is_crowd": np.bool_,
+                    "label": tfds.features.ClassLabel(names=names),
+                    **mask,
+                }
+            ),
+        }
 
+    @property
+    def _has_masks(self) -> bool:
+        return self.source.splits["train"].objects.masks is not None
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Source:
-    """Images with objects, before they are prepared.
+    def of(self, split: Split, start: int) -> Iterator[shards.Example]:
+        """Yield a split's examples from a position on."""
+        part = self.source.splits[split]
+        objects, ends = part.objects, part.objects.ends
+        corners, starts = objects.corners, ends - objects.counts
 
-    Attributes:
-      name: Of the data set.
-      annotations: Of each split.
-      places: The images that a file of the source is, by its name there; all are in it.
-      members: Yields the files in an order that does not change.
-      listing: Hash of names, sizes and annotations.
-    """
+        def contents() -> Iterator[tuple[tuple[int, Member], bytes]]:
+            for row, member in self.source.images(split, start):
+                if member.size > LARGEST_BYTES:
+                    raise DataError(f"{part.about[row]}: its file has {member.size:,} bytes")
+                yield (row, member), member.read()
 
-    name: str
-    annotations: dict[Split, Annotations]
-    places: dict[str, list[Place]]
-    members: Callable[[], Iterator[Member]]
-    listing: str
+        def check(key: tuple[int, Member], content: bytes) -> None:
+            row, member = key
+            try:
+                decode_image(content, *objects.sizes[row].tolist())
+            except DataError as error:
+                where = f"{member.source}: {member.name}"
+                raise DataError(f"{where} {error} ({part.about[row]})") from None
 
-
-def open_source(
-    path: pathlib.Path, name: str, annotated: dict[Split, Sequence[str]], *, with_masks: bool
-) -> Source:
-    """List a source and read its annotations; no image is read yet."""
-    wanted = [file for files in annotated.values() for file in files]
-    contents: dict[str, tuple[str, bytes]] = {}
-    sizes: dict[str, int] = {}
-    annotation_bytes = 0
-    for member in members(path):
-        where = f"{member.source}: {member.name}"
-        if member.name in sizes:
-            raise DataError(f"{where} is in {path} twice")
-        sizes[member.name] = member.size
-        for file in wanted:
-            if f"/{member.name}".endswith(f"/{file}"):
-                if file in contents:
-                    raise DataError(f"{where} and {contents[file][0]} both end in {file}")
-                annotation_bytes += member.size
-                if annotation_bytes > _MOST_ANNOTATION_BYTES:
-                    raise DataError(
-                        f"{where}: the annotations have more than {_MOST_ANNOTATION_BYTES:,} bytes "
-                        "together"
-                    )
-                contents[file] = where, member.read()
-    absent = next((file for file in wanted if file not in contents), None)
-    if absent is not None:
-        there = [member for member in sizes if member.endswith(".json")][:5]
-        raise DataError(f"{path}: no file {absent}; there are {', '.join(there) or 'no .json'}")
-    annotations: dict[Split, Annotations] = {
-        split: coco_annotations.read([contents[f] for f in files], with_masks=with_masks)
-        for split, files in annotated.items()
-    }
-    first, second = (annotations[split] for split in SPLITS)
-    if first.categories != second.categories:
-        raise DataError(f"{path}: the categories to train on are not those to evaluate")
-    places = places_of(path, annotations, sizes)
-    listing = hashlib.sha256(json.dumps(sorted((n, sizes[n]) for n in places)).encode())
-    listing.update(json.dumps([annotated, with_masks]).encode())
-    for file in wanted:
-        listing.update(contents[file][1])
-    return Source(
-        name=name,
-        annotations=annotations,
-        places=places,
-        members=lambda: members(path),
-        listing=listing.hexdigest()[:16],
-    )
-
-
-def places_of(
-    path: pathlib.Path, annotations: dict[Split, Annotations], sizes: dict[str, int]
-) -> dict[str, list[Place]]:
-    """Images that each file is, by its name; every image has one."""
-    listed = [image.file_name for part in annotations.values() for image in part.images]
-    by_end = _by_end(sizes, {name for written in listed for name in _spellings(written)})
-    places: dict[str, list[Place]] = defaultdict(list)
-    for split, part in annotations.items():
-        for row, (image, where) in enumerate(zip(part.images, part.where, strict=True)):
-            about = f"{where}: image {image.id} ({coco_annotations.short_name(image)})"
-            found: list[str] = []
-            for name in _spellings(image.file_name):
-                found = found or by_end.get(name, [])
-            if not found:
-                raise DataError(f"{about}: its file is missing in {path}")
-            if len(found) > 1:
-                raise DataError(f"{about}: may be {found[0]} or {found[1]} of {path}")
-            most = _MOST_PIXEL_BYTES * image.height * image.width + _BYTES_BESIDE
-            most = min(most, _MOST_IMAGE_BYTES)
-            if sizes[found[0]] > most:
-                raise DataError(
-                    f"{about}: its file has {sizes[found[0]]:,} bytes; at most {most:,} are read "
-                    f"for {image.width}x{image.height} pixels"
+        for (row, member), content in shards.checked(contents(), check):
+            if orientation_of(content) > 1:
+                self.turned.append(member.name)
+            there = []
+            for place in range(int(starts[row]), int(ends[row])):
+                mask = {} if objects.masks is None else {"mask": objects.masks[place]}
+                there.append(
+                    {
+                        "area": float(objects.areas[place]),
+                        "bbox": corners[place, [1, 0, 3, 2]],  # y before x
+                        "is_crowd": bool(objects.crowd[place]),
+                        "label": int(objects.classes[place]) - 1,
+                        **mask,
+                    }
                 )
-            places[found[0]].append((split, row))
-    return dict(places)
+            yield {"image": content, "image/id": part.ids[row], "objects": there}
 
 
-def _spellings(name: str) -> tuple[str, str]:
-    """A name as it is written, and as other systems' tools may mean it."""
-    return name, posixpath.normpath(name.replace("\\", "/"))
-
-
-def _by_end(names: Iterable[str], wanted: set[str]) -> dict[str, list[str]]:
-    """Names by those of their ends that are wanted, two of each at most.
-
-    A file of the same name can be in each of many folders.
-    """
-    depths = sorted({end.count("/") + 1 for end in wanted})
-    ends: dict[str, list[str]] = defaultdict(list)
-    for name in names:
-        parts = name.split("/")
-        for depth in depths:
-            if depth > len(parts):
-                break
-            end = "/".join(parts[-depth:])
-            if end in wanted and len(ends[end]) < 2:
-                ends[end].append(name)
-    return ends
-
-
-def made(source: Source, out: pathlib.Path, progress: Callable[[int], None]) -> Made:
+def made(source: Source, name: str, out: pathlib.Path) -> Made[ObjectFacts]:
     """Images with objects to be written."""
     files: dict[str, Content] = {}
-    turned: list[str] = []
-    for split in SPLITS:
-        spans = np.zeros((len(source.annotations[split].images), 2), np.int64)
-        files[f"{split}_images.bin"] = _images(source, split, spans, progress, turned)
-        files[f"{split}_starts.npy"] = _once_known(spans, 0)
-        files[f"{split}_lengths.npy"] = _once_known(spans, 1)
-        objects = source.annotations[split].objects
-        for name in ("sizes", "ends", "boxes", "areas", "classes", "crowd"):
-            files[f"{split}_{name}.npy"] = getattr(objects, name)
-        masks = list(objects.masks or ())
+    for split, part in source.splits.items():
+        files[f"{split}_records.npy"] = np.argsort(part.order)
+        for field in FIELDS:
+            files[f"{split}_{field}.npy"] = getattr(part.objects, field)
+        masks = list(part.objects.masks or ())
         files[f"{split}_masks.bin"] = b"".join(masks)
         files[f"{split}_mask_ends.npy"] = np.cumsum([len(mask) for mask in masks], dtype=np.int64)
+    examples = _Examples(source, [])
+    made_from = f"listing {source.listing}"
     return Made(
         directory=out,
         kind=KIND,
-        dataset=source.name,
+        dataset=name,
         files=files,
         facts=functools.partial(_facts, source),
         form=ObjectFacts,
-        summary=lambda written: "".join([str(written.facts), *_notes(source, turned)]),
-        source=f"listing {source.listing}",
+        source=made_from,
+        summary=lambda there: "".join([str(there.facts), *_notes(source, examples.turned)]),
+        shards=shards.ExampleShards(
+            name="objects",
+            description=made_from,
+            features=examples.features,
+            counts={split: len(part.files) for split, part in source.splits.items()},
+            examples=examples.of,
+        ),
     )
-
-
-def _once_known(spans: np.ndarray, column: int) -> Iterator[np.ndarray]:
-    """A column of the places of images, which the writing of the images fills before."""
-    yield spans[:, column]
-
-
-def _images(
-    source: Source,
-    split: Split,
-    spans: np.ndarray,
-    progress: Callable[[int], None],
-    turned: list[str],
-) -> Iterator[np.ndarray]:
-    """Files of a split's images, checked; the first byte and the length of each go to `spans`.
-
-    `turned` gets the names of those that an EXIF orientation turns.
-    """
-    rows = {
-        name: [row for of_split, row in places if of_split == split]
-        for name, places in source.places.items()
-    }
-    wanted = (member for member in source.members() if rows.get(member.name))
-    end = 0
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as threads:
-        # A tar is read in its order; what is decoded at once was read before.
-        while contents := _together(source, split, rows, wanted):
-            jobs = [threads.submit(_check_image, source, member, data) for member, data in contents]
-            for job in jobs:
-                job.result()
-            turned += [m.name for m, data in contents if orientation_of(data) > 1]
-            progress(len(contents))
-            contents.reverse()
-            while contents:  # each is let go as it is written
-                member, data = contents.pop()
-                spans[rows[member.name]] = (end, len(data))
-                end += len(data)
-                yield np.frombuffer(data, np.uint8)
-
-
-def _together(
-    source: Source, split: Split, rows: dict[str, list[int]], wanted: Iterator[Member]
-) -> list[tuple[Member, bytes]]:
-    """The next image files, read: as many as `BYTES_AT_ONCE` holds with their pixels."""
-    images, num_bytes = source.annotations[split].images, 0
-    contents: list[tuple[Member, bytes]] = []
-    while num_bytes < BYTES_AT_ONCE and (member := next(wanted, None)):
-        image = images[rows[member.name][0]]
-        contents.append((member, member.read()))
-        num_bytes += _BYTES_OF_AN_ENTRY + member.size + 3 * image.height * image.width
-    return contents
 
 
 def _notes(source: Source, turned: list[str]) -> Iterator[str]:
@@ -625,7 +480,7 @@ def _notes(source: Source, turned: list[str]) -> Iterator[str]:
             f"\nnote: an EXIF orientation turns {len(turned):,} images, such as {turned[0]}; boxes "
             "and masks must be of the upright image"
         )
-    for split, part in source.annotations.items():
+    for split, part in source.splits.items():
         boxes, sizes = part.objects.boxes, part.objects.sizes
         if len(boxes) and boxes.max() <= 1 < sizes.min():
             yield (
@@ -634,42 +489,26 @@ def _notes(source: Source, turned: list[str]) -> Iterator[str]:
             )
 
 
-def _check_image(source: Source, member: Member, content: bytes) -> None:
-    for split, row in source.places[member.name]:
-        annotations = source.annotations[split]
-        image = annotations.images[row]
-        try:
-            decode_image(content, image.height, image.width)
-        except DataError as error:
-            raise DataError(
-                f"{member.source}: {member.name} {error} (image {image.id} of "
-                f"{annotations.where[row]})"
-            ) from None
-
-
 def _facts(source: Source, written: Columns[None]) -> ObjectFacts:
-    train, evaluated = (source.annotations[split] for split in SPLITS)
-    arrays = {name: written.array(name, verified=False) for name in written.files}
-
-    def reader(split: Split) -> Callable[[int], bytes]:
-        starts, lengths = (arrays[f"{split}_{name}.npy"] for name in ("starts", "lengths"))
-        content = arrays[f"{split}_images.bin"]
-        return lambda row: content[starts[row] : starts[row] + lengths[row]].tobytes()
-
-    sizes = (arrays["train_lengths.npy"], arrays["eval_lengths.npy"])
+    readers = [shards.images_of(written.directory, split) for split in SPLITS]
+    contents = [
+        map(read, range(len(source.splits[split].files)))
+        for split, read in zip(SPLITS, readers, strict=True)
+    ]
+    most: dict[Split, int] = {
+        split: int(part.objects.counts.max()) for split, part in source.splits.items()
+    }
     return ObjectFacts(
-        classes=train.objects.names,
-        category_ids=tuple(category.id for category in train.categories),
-        counts={"train": train.counts, "eval": evaluated.counts},
-        most_objects={
-            split: int(source.annotations[split].objects.counts.max()) for split in SPLITS
-        },
-        has_masks=train.objects.masks is not None,
-        overlap=overlap.shared_files(sizes, (reader("train"), reader("eval")), "images"),
+        classes=tuple(name for _, name in source.categories),
+        category_ids=tuple(number for number, _ in source.categories),
+        counts={split: part.counts for split, part in source.splits.items()},
+        most_objects=most,
+        has_masks=source.splits["train"].objects.masks is not None,
+        overlap=overlap.shared(contents[0], contents[1], "images"),
     )
 
 
-def _prepare(request: Request) -> Made:
+def _prepare(request: Request) -> Made[ObjectFacts]:
     source, flags = request.required_source(), request.flags
     name = flags["name"] or "coco2017"
     wrong = images.reason_against(name)
@@ -683,8 +522,7 @@ def _prepare(request: Request) -> Made:
         for split in SPLITS
     }
     out = request.out_for(name)
-    opened = open_source(source, name, annotated, with_masks=masks == "true")
-    return made(opened, out, request.progress.add)
+    return made(coco_source.open_source(source, annotated, with_masks=masks == "true"), name, out)
 
 
 def _names(flag: str, value: str) -> list[str]:
@@ -703,7 +541,8 @@ PREPARATION = Preparation(
     ),
     takes="""--from is COCO 2017 as published (train2017.zip, val2017.zip and
 annotations_trainval2017.zip in one folder, packed or not), or a folder, .tar or .zip with other
-images and annotations in COCO's form. Images stay as they are; polygons become run lengths.
+images and annotations in COCO's form. Images stay as they are, in ArrayRecord shards that
+TensorFlow Datasets and Grain open (pip install "dawnjax[detection]"); polygons become run lengths.
 """,
     flags=(
         Flag("name", "What the images shall be called."),

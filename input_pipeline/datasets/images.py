@@ -5,6 +5,7 @@ middle of each photograph, its shorter side resized: training sees nothing beyon
 """
 
 import dataclasses
+import functools
 import pathlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from dawnjax.input_pipeline.reading import (
     shards,
     tfds_directory,
 )
-from dawnjax.input_pipeline.reading.columns import Columns
+from dawnjax.input_pipeline.reading.columns import Content, Made
 from dawnjax.input_pipeline.reading.dataset import (
     DataError,
     DatasetSpec,
@@ -30,7 +31,7 @@ from dawnjax.input_pipeline.reading.dataset import (
     Split,
     directory_of,
 )
-from dawnjax.input_pipeline.reading.image_files import decode_square
+from dawnjax.input_pipeline.reading.image_files import decode_square, decode_upright
 from dawnjax.input_pipeline.reading.image_set import ImageColumns, ImageFacts, class_counts
 from dawnjax.input_pipeline.reading.labelled_images import class_names_of, read_npz
 from dawnjax.input_pipeline.reading.photographs import (
@@ -40,10 +41,8 @@ from dawnjax.input_pipeline.reading.photographs import (
     open_source,
 )
 from dawnjax.input_pipeline.reading.preparing import (
-    DONE,
     Flag,
     FlagError,
-    Made,
     Preparation,
     Request,
     check_fraction,
@@ -55,11 +54,17 @@ SIDES = range(8, 1025)
 
 ROWS_AT_ONCE = 512
 
+WHOLE_KIND = "photographs"
+"""Of whole ones: shards of the files with their labels, and a column of the labels."""
+
 _TAKEN = re.compile(
     "cifar10|coco|digits|go_games|image_arrays|images|imagenet|movielens|parallel_text|pgx.*|squad"
     "|synthetic.*|token_shards"
 )
 """Names of other datasets: a person's images are never taken for them."""
+
+Declare = Callable[[ImageFacts, str], Declaration]
+"""Names images by their facts, and the source of prepared ones."""
 
 _counted: dict[pathlib.Path, dict[Split, str]] = {}
 """The listing of each split that `spec` has counted. `load` lists again, since the time to read the
@@ -87,7 +92,7 @@ class ImageDirectory:
     tfds_name: str
     side: int | None
     sides: range
-    declare: Callable[[ImageFacts, str], Declaration]
+    declare: Declare
     decode: Callable[[bytes, int], np.ndarray] = decode_square
     is_drawn: bool = False
 
@@ -102,7 +107,8 @@ class ImageDirectory:
         if self._is_prepared():
             there = self._columns()
             fingerprint = there.fingerprint(there.facts.classes)
-            return there.facts, there.source, fingerprint, image_set.image_shape(there)
+            shape = self._square() if self._is_whole else image_set.image_shape(there)
+            return there.facts, there.source, fingerprint, shape
         shape, source = self._square(), self._open_source(("train", "eval"))
         _counted[self.path] = {split: part.listing for split, part in source.splits.items()}
         return _facts(source), "", source.listing, shape
@@ -134,21 +140,28 @@ class ImageDirectory:
         Labels are verified, and so are prepared images of up to 2 GiB. Photographs that are not
         prepared are decoded when a batch asks for them; a damaged one ends the run then.
         """
-        if self._is_prepared():
+        if self._is_prepared() and not self._is_whole:
             # To read the whole of ImageNet takes minutes of the clock; `dawnjax prepare`, done
             # again, compares all of it.
             most = image_set.LARGEST_VERIFIED_BYTES
             return {**image_set.read_split(self._columns(), split, most_bytes=most)}
+        photographs, shape = self._photographs(split), self._square()
+        if self.is_drawn and split == "train":
+            return {"image": photographs.drawn_parts(shape[0]), "label": photographs.labels}
+        images = photographs.rows(shape, lambda content: self.decode(content, shape[0]))
+        return {"image": images, "label": photographs.labels}
+
+    def _photographs(self, split: Split) -> Photographs:
+        if self._is_prepared():
+            labels, read = self._columns().array(_labels(split)), shards.images_of(self.path, split)
+            where = f"{self.path}: {shards.SPLITS[split]} example"
+            return Photographs(labels, lambda index: (read(index), f"{where} {index}:"))
         photographs = self._open_source((split,)).splits[split]
         # Files may change between the count and the run: its fingerprint would be of other data.
         counted = _counted.get(self.path, {}).get(split, photographs.listing)
         if photographs.listing != counted:
             raise DataError(f"{self.path}: the {split} images were changed since they were counted")
-        shape = self._square()
-        if self.is_drawn and split == "train":
-            return {"image": photographs.drawn_parts(shape[0]), "label": photographs.labels}
-        images = photographs.rows(shape, lambda content: self.decode(content, shape[0]))
-        return {"image": images, "label": photographs.labels}
+        return photographs
 
     def classes(self) -> tuple[str, ...]:
         if self._is_prepared():
@@ -168,7 +181,7 @@ class ImageDirectory:
 
     def _is_prepared(self) -> bool:
         if (self.path / columns.FILE).exists():
-            if self.is_drawn:
+            if self.is_drawn and not self._is_whole:
                 raise DataError(
                     f"{self.path}: holds squares, and data.form=photographs cuts whole ones; name "
                     "their folders or TFDS directory, or give --data.form=squares"
@@ -184,14 +197,21 @@ class ImageDirectory:
             "(--data.data_dir names another place)"
         )
 
+    @property
+    def _is_whole(self) -> bool:
+        """Whether prepared photographs are whole: shards lie beside the columns."""
+        return (self.path / tfds_directory.INFO_FILE).exists()
+
     def _columns(self) -> ImageColumns:
-        there = image_set.read(self.path, f"{self.command} --from=PATH")
-        height, width, _ = shape = image_set.image_shape(there)
+        kind = WHOLE_KIND if self._is_whole else image_set.KIND
+        there = columns.read(self.path, kind, ImageFacts, f"{self.command} --from=PATH")
         if there.dataset != self.dataset:
             raise DataError(
-                f"{self.path / columns.FILE}: describes {there.dataset} with images {shape}, not "
-                f"{self.title}"
+                f"{self.path / columns.FILE}: describes {there.dataset}, not {self.title}"
             )
+        if self._is_whole:
+            return there
+        height, width, _ = image_set.image_shape(there)
         if self.side is not None and (height, width) != (self.side, self.side):
             size = f"{height}" if height == width else f"{height}x{width}"
             raise ValueError(
@@ -293,7 +313,7 @@ FLAGS = (
 )
 
 
-def _prepare(request: Request) -> Made | str:
+def _prepare(request: Request) -> Made:
     source, name = request.required_source(), request.flags["name"]
     if not name:
         raise FlagError("--name is missing: what the images shall be called")
@@ -315,8 +335,8 @@ def squares(
     title: str,
     tfds_name: str,
     sides: range,
-    declare: Callable[[ImageFacts, str], Declaration] | None = None,
-) -> Made | str:
+    declare: Declare | None = None,
+) -> Made:
     """Middle squares of photographs, all of one size, or photographs as they are."""
     side, fraction = request.flags["image_side"], request.flags.get("eval_fraction")
     if side is not None and side not in sides:
@@ -329,8 +349,11 @@ def squares(
         raise FlagError("--image_side is for squares; photographs keep their size")
     path, out = request.required_source(), request.out_for(dataset)
     source = open_source(path, title, tfds_name, eval_fraction=fraction or 0.0)
+    labels: dict[Split, np.ndarray] = {
+        split: np.asarray(part.labels) for split, part in source.splits.items()
+    }
     if form == "photographs":
-        return _photographs(request, out, source)
+        return _whole(out, dataset, source, labels, declare)
     shape = (side or SIDE, side or SIDE, 3)
 
     def blocks(photographs: Photographs) -> Iterator[np.ndarray]:
@@ -339,57 +362,142 @@ def squares(
             yield (block := rows[start : start + ROWS_AT_ONCE])
             request.progress.add(len(block))
 
+    images: dict[Split, Content] = {split: blocks(part) for split, part in source.splits.items()}
     return made(
         out,
         dataset,
         source.classes,
-        {split: blocks(part) for split, part in source.splits.items()},
-        {split: np.asarray(part.labels) for split, part in source.splits.items()},
+        images,
+        labels,
         source=f"squares of {shape[0]} pixels of {source.kind}, listing {source.listing}",
         declare=declare,
     )
 
 
-def _photographs(request: Request, out: pathlib.Path, source: Source) -> str:
-    progress = request.progress
-    outcome = shards.write(out, source, progress.add, overwrite=request.overwrite)
-    counts = {split: len(part.labels) for split, part in source.splits.items()}
-    return (
-        f"{out}: {DONE[outcome]} in {progress.seconds:.1f} s: {counts['train']:,} train and "
-        f"{counts['eval']:,} eval photographs in {len(source.classes)} classes, as TensorFlow "
-        "Datasets keeps them"
+def _whole(
+    out: pathlib.Path,
+    dataset: str,
+    source: Source,
+    labels: dict[Split, np.ndarray],
+    declare: Declare | None,
+) -> Made[ImageFacts]:
+    """Whole photographs to be written as shards."""
+
+    def examples(split: Split, start: int) -> Iterator[shards.Example]:
+        photographs = source.splits[split]
+
+        def contents() -> Iterator[tuple[tuple[int, str], bytes]]:
+            for row in range(start, len(labels[split])):
+                content, name = photographs.read(row)
+                yield (row, name), content
+
+        def check(key: tuple[int, str], content: bytes) -> None:
+            try:
+                decode_upright(content)  # refuses what no run could decode
+            except DataError as error:
+                raise DataError(f"{key[1]} {error}") from None
+
+        for (row, _), content in shards.checked(contents(), check):
+            yield {"image": content, "label": int(labels[split][row])}
+
+    made_from = f"photographs of {source.kind}, listing {source.listing}"
+
+    def features(tfds: Any) -> dict[str, Any]:
+        label = tfds.features.ClassLabel(names=list(source.classes))
+        return {"image": tfds.features.Image(), "label": label}
+
+    def summary(written: ImageColumns) -> str:
+        counts = written.facts.num_examples
+        return (
+            f"{counts['train']:,} train and {counts['eval']:,} eval photographs in "
+            f"{len(source.classes)} classes, as TensorFlow Datasets keeps them"
+        ) + _note(written.facts, made_from, declare)
+
+    return Made(
+        directory=out,
+        kind=WHOLE_KIND,
+        dataset=dataset,
+        files={_labels(split): numbers for split, numbers in labels.items()},
+        facts=dataclasses.replace(
+            _facts(source),
+            class_counts={
+                split: class_counts(numbers, len(source.classes))
+                for split, numbers in labels.items()
+            },
+        ),
+        source=made_from,
+        summary=summary,
+        shards=shards.ExampleShards(
+            name="photographs",
+            description=made_from,
+            features=features,
+            counts={split: len(numbers) for split, numbers in labels.items()},
+            examples=examples,
+        ),
     )
+
+
+def _labels(split: Split) -> str:
+    return f"{split}_labels.npy"
+
+
+def _note(facts: ImageFacts, source: str, declare: Declare | None) -> str:
+    """Line that says why images are not the benchmark's."""
+    declaration = declare and declare(facts, source)
+    if not declaration or declaration.benchmark:
+        return ""
+    return f"\nnote: these are {declaration.name}: {declaration.evidence}"
 
 
 def made(
     out: pathlib.Path,
     dataset: str,
     classes: tuple[str, ...],
-    images: Mapping[Split, Any],
+    images: Mapping[Split, Content],
     labels: Mapping[Split, np.ndarray],
     *,
     source: str,
-    declare: Callable[[ImageFacts, str], Declaration] | None = None,
-) -> Made:
-    """Labelled images to be written; what is said of them ends with how `declare` names them."""
+    declare: Declare | None = None,
+) -> Made[ImageFacts]:
+    """Labelled images of one size to be written; images may be blocks, larger than memory.
 
-    def summary(written: Columns[ImageFacts]) -> str:
+    `images` are uint8 [num_examples, height, width, channels], `labels` positions in `classes`.
+    """
+    image_set.check_classes(f"{dataset}:", labels, classes)
+    files: dict[str, Content] = {}
+    for split, content in images.items():
+        if isinstance(content, np.ndarray):
+            image_set.check_images(f"{split}: images", content)
+            if labels[split].shape != content.shape[:1]:
+                shape = labels[split].shape
+                raise DataError(f"{split}: {len(content)} images with labels {shape}; wanted [n]")
+        if not len(labels[split]):
+            raise DataError(f"{split}: no images")
+        files[f"{split}_images.npy"] = content
+        files[_labels(split)] = labels[split].astype("<i4")
+
+    def summary(written: ImageColumns) -> str:
         facts = written.facts
         height, width, channels = image_set.image_shape(written)
         mean, std = (
             " ".join(f"{value:.4f}" for value in part) for part in facts.statistics["train"]
         )
-        line = (
+        return (
             f"{facts.num_examples['train']:,} train and {facts.num_examples['eval']:,} eval images "
             f"{height}x{width}x{channels} in {len(facts.classes)} classes; train mean {mean}, "
-            f"std {std}"
+            f"std {std}{_note(facts, source, declare)}"
         )
-        declaration = declare and declare(facts, source)
-        if not declaration or declaration.benchmark:
-            return line
-        return f"{line}\nnote: these are {declaration.name}: {declaration.evidence}"
 
-    return image_set.made(out, dataset, classes, images, labels, source=source, summary=summary)
+    return Made(
+        directory=out,
+        kind=image_set.KIND,
+        dataset=dataset,
+        files=files,
+        facts=functools.partial(image_set.facts_of, classes),
+        form=ImageFacts,
+        source=source,
+        summary=summary,
+    )
 
 
 def read_splits(

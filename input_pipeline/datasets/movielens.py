@@ -20,7 +20,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from dawnjax.input_pipeline.reading import columns, text_files
-from dawnjax.input_pipeline.reading.columns import Columns
+from dawnjax.input_pipeline.reading.columns import Columns, Made
 from dawnjax.input_pipeline.reading.dataset import (
     NO_FINGERPRINT,
     DataError,
@@ -31,7 +31,7 @@ from dawnjax.input_pipeline.reading.dataset import (
     directory_of,
 )
 from dawnjax.input_pipeline.reading.interactions import InteractionsSpec, draw_negatives, split_of
-from dawnjax.input_pipeline.reading.preparing import FlagError, Made, Preparation, Request
+from dawnjax.input_pipeline.reading.preparing import FlagError, Preparation, Request
 from dawnjax.limits import Limit
 
 INTERACTIONS_FILE = "interactions.npy"
@@ -41,7 +41,6 @@ LARGEST_NUMBER = 2**53
 """Of a user, an item or a time: up to it float64, in which they are read, holds whole numbers."""
 
 _HEADER = b"userId,movieId,rating,timestamp"
-_FIELDS = "user, item, rating and time"
 
 MOST_NEGATIVES = 10_000
 
@@ -180,39 +179,32 @@ def read_ratings(path: pathlib.Path) -> Ratings:
         )
     except ValueError:
         table = np.empty((0, 0))
-    whole = table.shape[1] == 4 and np.isfinite(table).all()
-    # Larger whole numbers are rounded to even ones: two users would become one.
-    whole = whole and bool((abs(table[:, [0, 1, 3]]) < LARGEST_NUMBER).all())
-    whole = whole and bool((table[:, [0, 1, 3]] == table[:, [0, 1, 3]].astype(np.int64)).all())
+    lines = text.rstrip().split(b"\n")
     # A line without text is none to NumPy: the numbers of lines would be wrong.
-    if not whole or (table[:, :2] < 0).any() or len(table) != text.rstrip().count(b"\n") + 1:
-        raise _bad_line(path, text, separator, first_line)
+    is_good = table.shape == (len(lines), 4) and bool(np.isfinite(table).all())
+    # Larger whole numbers are rounded to even ones: two users would become one.
+    whole = table[:, [0, 1, 3]] if is_good else table
+    is_good = is_good and bool(((whole >= 0) & (whole < LARGEST_NUMBER)).all())
+    if not is_good or (whole != np.floor(whole)).any():
+        place = next((n for n, line in enumerate(lines) if not _is_rating(line, separator)), 0)
+        shown = lines[place][:60].decode("ascii", "replace")
+        raise DataError(
+            f"{path}:{first_line + place}: {shown!r} is no rating; wanted user, item, rating and "
+            "time: whole numbers below 2**53 but for the rating"
+        )
     user, item, time = (table[:, column].astype(np.int64) for column in (0, 1, 3))
     return Ratings(path, user, item, time, first_line)
 
 
-def _bad_line(path: pathlib.Path, text: bytes, separator: bytes, first_line: int) -> DataError:
-    for number, line in enumerate(text.rstrip().split(b"\n"), first_line):
-        where, fields = f"{path}:{number}", line.strip().split(separator)
-        if len(fields) == 3:
-            return DataError(f"{where}: a rating without a time; wanted {_FIELDS}")
-        if len(fields) != 4:
-            return DataError(f"{where}: {len(fields)} fields; wanted {_FIELDS}")
-        for name, field in zip(("user", "item", "time"), (*fields[:2], fields[3]), strict=True):
-            shown = field[:40].decode("ascii", "replace")
-            if not re.fullmatch(rb" *\d+(\.0*)? *", field):
-                return DataError(f"{where}: {name} {shown!r} is no whole number")
-            if float(field) >= LARGEST_NUMBER:
-                rule = "times in seconds" if name == "time" else f"number the {name}s anew"
-                return DataError(f"{where}: {name} {shown!r} is 2**53 or more; {rule}")
-        try:
-            is_finite = bool(np.isfinite(float(fields[2])))
-        except ValueError:
-            is_finite = False
-        if not is_finite:
-            shown = fields[2][:40].decode("ascii", "replace")
-            return DataError(f"{where}: rating {shown!r} is no number")
-    return DataError(f"{path}: no table of {_FIELDS}")
+def _is_rating(line: bytes, separator: bytes) -> bool:
+    fields = line.strip().split(separator)
+    whole = [*fields[:2], *fields[3:]]
+    return (
+        len(fields) == 4
+        and re.fullmatch(rb" *-?\d*\.?\d+(e-?\d+)? *", fields[2]) is not None
+        and all(re.fullmatch(rb" *\d+(\.0*)? *", field) for field in whole)
+        and max(map(float, whole)) < LARGEST_NUMBER
+    )
 
 
 @dataclasses.dataclass(frozen=True)

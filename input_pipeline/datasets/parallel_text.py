@@ -28,7 +28,7 @@ from dawnjax.input_pipeline.reading import (
     text_files,
     vocabulary,
 )
-from dawnjax.input_pipeline.reading.columns import Columns, Content
+from dawnjax.input_pipeline.reading.columns import Columns, Content, Made
 from dawnjax.input_pipeline.reading.dataset import (
     NO_FINGERPRINT,
     DataError,
@@ -39,7 +39,7 @@ from dawnjax.input_pipeline.reading.dataset import (
     TextSpec,
     directory_of,
 )
-from dawnjax.input_pipeline.reading.preparing import Flag, FlagError, Made, Preparation, Request
+from dawnjax.input_pipeline.reading.preparing import Flag, FlagError, Preparation, Request
 from dawnjax.input_pipeline.reading.sentence_pairs import (
     MOST_EVAL_LINE_BYTES,
     evaluated_arrays,
@@ -326,15 +326,7 @@ def made(corpus: Corpus, out: pathlib.Path, say: Callable[[str], None] = lambda 
     if not low <= corpus.row_length <= high:
         raise DataError(f"row_length={corpus.row_length} must lie in {low} to {high}")
     facts, files = _contents(corpus, say)
-    return Made(
-        directory=out,
-        kind=KIND,
-        dataset="parallel_text",
-        files=files,
-        facts=facts,
-        form=TextFacts,
-        summary=lambda written: str(written.facts),
-    )
+    return Made(directory=out, kind=KIND, files=files, facts=facts)
 
 
 def _training_pairs(corpus: Corpus) -> Pairs:

@@ -27,7 +27,7 @@ import numpy as np
 
 from dawnjax import records
 from dawnjax.input_pipeline.reading import columns, overlap, text_files
-from dawnjax.input_pipeline.reading.columns import Columns, Content
+from dawnjax.input_pipeline.reading.columns import Columns, Content, Made
 from dawnjax.input_pipeline.reading.dataset import (
     NO_FINGERPRINT,
     DataError,
@@ -37,7 +37,7 @@ from dawnjax.input_pipeline.reading.dataset import (
     Split,
     directory_of,
 )
-from dawnjax.input_pipeline.reading.preparing import Flag, FlagError, Made, Preparation, Request
+from dawnjax.input_pipeline.reading.preparing import Flag, FlagError, Preparation, Request
 from dawnjax.input_pipeline.reading.questions import (
     NUM_SPECIAL,
     Encoded,
@@ -308,55 +308,83 @@ def asked(
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class _Answer:
+    answer_start: int
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class _Entry:
+    id: str
+    question: str
+    answers: list[_Answer]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Paragraph:
+    context: str
+    qas: list[_Entry]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Article:
+    title: str
+    paragraphs: list[_Paragraph]
+
+
+@dataclasses.dataclass(frozen=True)
+class _File:
+    data: list[_Article]
+
+
 def read_passages(path: pathlib.Path) -> Passages:
     """Questions of a file, plain or packed; articles are sorted by their titles."""
     body = text_files.read_json(path, MOST_BYTES, _MOST_MARKS, _BYTES_A_MARK)
-    articles = _field(body, "data", list, f"{path}")
-    if not articles:
-        raise DataError(f"{path}: holds no articles")
-    titled = []
-    for number, article in enumerate(articles, 1):
-        where = f"{path}: article {number}"
-        titled.append((_field(article, "title", str, where), article))
-    titled.sort(key=lambda pair: pair[0])
+    try:
+        articles = records.convert(body, _File, others=True).data
+    except records.FieldError as error:
+        raise DataError(f"{path}: {error}") from None
     contexts: list[str] = []
     questions: list[Question] = []
     ids: dict[str, str] = {}
-    for number, (title, article) in enumerate(titled):
-        where = f"{path}: article {title!r}"
-        for place, passage in enumerate(_field(article, "paragraphs", list, where), 1):
+    for number, article in enumerate(sorted(articles, key=lambda article: article.title)):
+        where = f"{path}: article {_short(article.title)}"
+        for place, passage in enumerate(article.paragraphs, 1):
             here = f"{where}, paragraph {place}"
-            context = _field(passage, "context", str, here)
-            spans = spans_of(context)
+            spans = spans_of(_text(here, passage.context))
             if not spans:
                 raise DataError(f"{here}: the context is empty")
-            for entry in _field(passage, "qas", list, here):
-                question = _question(entry, context, spans, here, len(contexts), number)
-                if question.id in ids:
+            for entry in passage.qas:
+                questions.append(
+                    _question(entry, passage.context, spans, here, len(contexts), number)
+                )
+                if entry.id in ids:
                     raise DataError(
-                        f"{where}: question {question.id!r} is there twice; the first is of "
-                        f"article {ids[question.id]!r}"
+                        f"{where}: question {entry.id!r} is there twice; the first is of article "
+                        f"{ids[entry.id]!r}"
                     )
-                ids[question.id] = title
-                questions.append(question)
-            contexts.append(context)
+                ids[entry.id] = article.title
+            contexts.append(passage.context)
     if not questions:
         raise DataError(f"{path}: holds no questions")
     return Passages(len(articles), contexts, questions)
 
 
 def _question(
-    entry: Any, context: str, spans: list[tuple[int, int]], where: str, passage: int, article: int
+    entry: _Entry,
+    context: str,
+    spans: list[tuple[int, int]],
+    where: str,
+    passage: int,
+    article: int,
 ) -> Question:
-    name = _field(entry, "id", str, f"{where}, a question")
-    here = f"{where}, question {name!r}"
-    text = _field(entry, "question", str, here)
-    if not spans_of(text):
+    here = f"{where}, question {_short(entry.id)}"
+    if not spans_of(_text(here, entry.id + entry.question)[len(entry.id) :]):
         raise DataError(f"{here}: the question is empty")
     answers = []
-    for answer in _field(entry, "answers", list, here):
-        start = _field(answer, "answer_start", int, f"{here}, an answer")
-        wanted = _field(answer, "text", str, f"{here}, an answer")
+    for answer in entry.answers:
+        start, wanted = answer.answer_start, answer.text
         there = context[max(0, start) : max(0, start) + len(wanted)]
         if start < 0 or there != wanted:
             raise DataError(
@@ -368,21 +396,13 @@ def _question(
         answers.append((start, wanted))
     if not answers:
         raise DataError(f"{here}: has no answer; questions without one are those of SQuAD 2.0")
-    return Question(name, passage, article, text, tuple(answers))
+    return Question(entry.id, passage, article, entry.question, tuple(answers))
 
 
-def _field(owner: Any, name: str, kind: type, where: str) -> Any:
-    kinds = {list: "a list", str: "a text", int: "a whole number"}
-    if not isinstance(owner, dict):
-        raise DataError(f"{where}: is no object with a field {name!r}")
-    if name not in owner:
-        raise DataError(f"{where}: the field {name!r} is missing")
-    value = owner[name]
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise DataError(f"{where}: the field {name!r} is {_short(value)}; wanted {kinds[kind]}")
-    if isinstance(value, str) and _HALF_PAIR.search(value):
-        raise DataError(f"{where}: the field {name!r} holds one half of a surrogate pair")
-    return value
+def _text(where: str, text: str) -> str:
+    if _HALF_PAIR.search(text):
+        raise DataError(f"{where}: a text holds one half of a surrogate pair")
+    return text
 
 
 def _short(value: Any) -> str:
@@ -410,15 +430,7 @@ def made(train: Passages, evaluated: Passages, out: pathlib.Path) -> Made:
         eval_references=references_digest(evaluated.questions),
         overlap=overlap.shared(_asked(train), _asked(evaluated), "questions"),
     )
-    return Made(
-        directory=out,
-        kind=KIND,
-        dataset="squad",
-        files=files,
-        facts=facts,
-        form=QuestionFacts,
-        summary=lambda written: str(written.facts),
-    )
+    return Made(directory=out, kind=KIND, files=files, facts=facts)
 
 
 def _asked(passages: Passages) -> Iterator[bytes]:

@@ -267,7 +267,7 @@ class _Stream(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
-class _Xz:
+class Xz:
     """An .xz, unpacked in bounded memory."""
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -290,11 +290,19 @@ class _Xz:
             if data := self._decoder.decompress(packed, size):
                 return data
 
+    def read_whole(self, most_bytes: int) -> bytes:
+        """All of it, or its first `most_bytes`."""
+        parts = [b""]
+        while most_bytes and (part := self.read(most_bytes)):
+            parts.append(part)
+            most_bytes -= len(part)
+        return b"".join(parts)
+
 
 _OPENERS: dict[Kind, Callable[[IO[bytes]], _Stream]] = {
     "tar": lambda file: file,
     "tar.gz": lambda file: gzip.GzipFile(fileobj=file),
-    "tar.xz": _Xz,
+    "tar.xz": Xz,
     "tar.bz2": bz2.BZ2File,
 }
 

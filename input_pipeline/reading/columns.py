@@ -4,8 +4,9 @@
      "files": {"eval_labels.npy": {"shape": [10000], "dtype": "int32", "crc32": "9c3f01aa"}, ...},
      "crc32": "..."}
 
-A file without `.npy` in its name is plain bytes, described as an axis of uint8. A data set is
-written into a folder beside its own, which takes its place once all is there.
+A file without `.npy` in its name is plain bytes, described as an axis of uint8: shards of examples
+of any size (`shards`) are such. A data set is written into a folder beside its own, which takes its
+place once all is there.
 """
 
 import concurrent.futures
@@ -20,7 +21,7 @@ import shutil
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -29,6 +30,8 @@ from dawnjax.input_pipeline.reading import npy_files
 from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
 
 VERSION = 1
+OLD_KINDS = ("coco",)
+"""Written by earlier versions, in a form that no longer is."""
 
 FILE = "dataset.json"
 
@@ -42,6 +45,14 @@ Content = np.ndarray | bytes | Iterable[np.ndarray]
 """An array, the bytes of a file, or blocks of rows of an array that may be larger than memory."""
 
 Facts = TypeVar("Facts")
+
+
+class Shards(Protocol):
+    """Examples that are written into a folder as files of their own, with the columns beside."""
+
+    def write(self, folder: pathlib.Path, progress: Callable[[int], None]) -> None:
+        """Write them; whole shards of a stopped call stay, and files of other data go."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -146,7 +157,8 @@ def read(
     except ValueError as error:
         reason = str(error) if isinstance(error, records.BoundError) else "no JSON"
         raise DataError(f"{path}: damaged ({reason}); {AGAIN}") from None
-    if not isinstance(body, dict) or body.get("columns") != VERSION:
+    is_known = isinstance(body, dict) and body.get("columns") == VERSION
+    if not is_known or body.get("kind") in OLD_KINDS:
         raise DataError(
             f"{path}: another version of DawnJAX prepared this; {prepare} with --overwrite "
             "prepares it anew"
@@ -172,69 +184,100 @@ def read(
     return found
 
 
-def write(
-    directory: pathlib.Path,
-    kind: str,
-    dataset: str,
-    files: Mapping[str, Content],
-    facts: Facts | Callable[["Columns[None]"], Facts],
-    form: type[Facts],
-    *,
-    source: str = "",
-    overwrite: bool = False,
-) -> tuple[Columns[Facts], Outcome]:
-    """Write a data set, or find that its directory holds the same, intact.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Made(Generic[Facts]):
+    """A data set to be written.
 
-    `facts`, of the type `form`, may be computed from the files once they are written.
+    Attributes:
+      facts: They may be computed from the files once these are written.
+      form: Type of the facts, where they are computed.
+      dataset: Its name; the kind's without one.
+      source: As in `Columns`.
+      summary: Line about it once it is written; the facts' own text without one.
+      shards: Examples that are no columns.
     """
-    with replacing(directory) as folder:
-        try:
-            there = _there(directory, kind, form, overwrite)
-            if there is not None and source:
-                if (there.dataset, there.source) == (dataset, source):
-                    return there, "unchanged"
-                if not overwrite:
+
+    directory: pathlib.Path
+    kind: str
+    files: Mapping[str, Content]
+    facts: Facts | Callable[["Columns[None]"], Facts]
+    form: type[Facts] | None = None
+    dataset: str = ""
+    source: str = ""
+    summary: Callable[["Columns[Facts]"], str] = lambda written: str(written.facts)
+    shards: Shards | None = None
+
+    def write(
+        self, *, overwrite: bool = False, progress: Callable[[int], None] = lambda count: None
+    ) -> tuple[Columns[Facts], Outcome]:
+        """Write the data set, or find that its directory holds the same, intact."""
+        directory, dataset = self.directory, self.dataset or self.kind
+        with replacing(directory) as folder:
+            is_resumable = self.shards is not None
+            try:
+                there = self._there(overwrite)
+                if there is not None and self.source:
+                    if (there.dataset, there.source) == (dataset, self.source):
+                        is_resumable = False
+                        return there, "unchanged"
+                    if not overwrite:
+                        raise other_content(directory)
+                for path in folder.iterdir():  # of a process that was killed
+                    if not is_resumable or path.name in (*self.files, FILE):
+                        path.unlink()
+                described = {}
+                if self.shards is not None:
+                    self.shards.write(folder, progress)
+                    described = {path.name: _synced(path) for path in sorted(folder.iterdir())}
+                for name, content in self.files.items():
+                    described[name] = _written(folder / name, content)
+                written: Columns[Any] = Columns(
+                    directory=folder,
+                    kind=self.kind,
+                    dataset=dataset,
+                    facts=None,
+                    files=described,
+                    source=self.source,
+                )
+                found: Any = self.facts(written) if callable(self.facts) else self.facts
+                wanted: Columns[Facts] = dataclasses.replace(
+                    written, directory=directory, facts=found
+                )
+                is_resumable = False
+                if there == wanted:
+                    return wanted, "unchanged"
+                if there is not None and not overwrite:
                     raise other_content(directory)
-            for path in folder.iterdir():  # of a process that was killed
-                path.unlink()
-            described = {name: _written(folder / name, content) for name, content in files.items()}
-            written: Columns[Any] = Columns(
-                directory=folder,
-                kind=kind,
-                dataset=dataset,
-                facts=None,
-                files=described,
-                source=source,
-            )
-            found: Any = facts(written) if callable(facts) else facts
-            wanted: Columns[Facts] = dataclasses.replace(written, directory=directory, facts=found)
-            if there == wanted:
-                return wanted, "unchanged"
-            if there is not None and not overwrite:
-                raise other_content(directory)
-            write_file(folder / FILE, [wanted.to_json()])
-            take_place(folder, directory, FILE)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-    return wanted, "written"
+                write_file(folder / FILE, [wanted.to_json()])
+                take_place(folder, directory)
+            finally:
+                if not is_resumable:
+                    shutil.rmtree(folder, ignore_errors=True)
+        return wanted, "written"
 
-
-def _there(
-    directory: pathlib.Path, kind: str, form: type[Facts], overwrite: bool
-) -> Columns[Facts] | None:
-    """Data in a directory, every byte compared; None for what may be replaced."""
-    try:
-        there = read(directory, kind, form)
-        there.verify()
-        return there
-    except MissingDataError:
-        if not overwrite and directory.exists() and any(directory.iterdir()):
-            raise other_content(directory) from None  # shards
-        return None
-    except DataError:
-        if overwrite:
+    def _there(self, overwrite: bool) -> Columns[Facts] | None:
+        """Data in the directory, every byte compared; None for what may be replaced."""
+        form: Any = self.form or type(self.facts)
+        try:
+            there = read(self.directory, self.kind, form)
+            there.verify()
+            return there
+        except MissingDataError:
+            if not overwrite and self.directory.exists() and any(self.directory.iterdir()):
+                raise other_content(self.directory) from None  # shards alone
             return None
-        raise
+        except DataError:
+            if overwrite:
+                return None
+            raise
+
+
+def _synced(path: pathlib.Path) -> Column:
+    """Description of a file that others wrote, once it is on the disk."""
+    with _named_errors(path), path.open("rb") as file:
+        os.fsync(file.fileno())
+    content = npy_files.map_bytes(path)
+    return Column(shape=content.shape, dtype="uint8", crc32=crc32_of(content))
 
 
 def other_content(directory: pathlib.Path) -> DataError:
@@ -268,13 +311,13 @@ def replacing(directory: pathlib.Path) -> Iterator[pathlib.Path]:
         os.close(lock)
 
 
-def take_place(folder: pathlib.Path, directory: pathlib.Path, mark: str) -> None:
-    """Put a whole folder in the place of a data set's directory, which its file `mark` shows."""
+def take_place(folder: pathlib.Path, directory: pathlib.Path) -> None:
+    """Put a whole folder in the place of a data set's directory, which `FILE` shows."""
     with _named_errors(directory):
         records.sync_folder(folder)
         if directory.exists():
             shutil.rmtree(directory)
-        records.put_folder(folder, directory, last=mark)
+        records.put_folder(folder, directory, last=FILE)
 
 
 def write_file(path: pathlib.Path, parts: Iterable[Any]) -> None:

@@ -7,17 +7,15 @@ eval_labels.npy    int32 [num_eval_examples]
 """
 
 import dataclasses
-import functools
 import math
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from dawnjax.input_pipeline.reading import columns, overlap
-from dawnjax.input_pipeline.reading.columns import Columns, Content
+from dawnjax.input_pipeline.reading.columns import Columns
 from dawnjax.input_pipeline.reading.dataset import DataError, Overlap, Split
-from dawnjax.input_pipeline.reading.preparing import Made
 
 KIND = "images"
 SPLITS: tuple[Split, ...] = ("train", "eval")
@@ -78,46 +76,8 @@ def read_split(
     return {"image": images, "label": prepared.array(f"{split}_labels.npy")}
 
 
-def made(
-    directory: pathlib.Path,
-    dataset: str,
-    classes: tuple[str, ...],
-    images: Mapping[Split, Content],
-    labels: Mapping[Split, np.ndarray],
-    *,
-    source: str,
-    summary: Callable[[ImageColumns], str],
-) -> Made:
-    """Labelled images of one size to be written; images may be blocks, larger than memory.
-
-    `images` are uint8 [num_examples, height, width, channels], `labels` positions in `classes`.
-    """
-    check_classes(f"{dataset}:", labels, classes)
-    files: dict[str, Content] = {}
-    for split in SPLITS:
-        content = images[split]
-        if isinstance(content, np.ndarray):
-            check_images(f"{split}: images", content)
-            if labels[split].shape != content.shape[:1]:
-                shape = labels[split].shape
-                raise DataError(f"{split}: {len(content)} images with labels {shape}; wanted [n]")
-        if not len(labels[split]):
-            raise DataError(f"{split}: no images")
-        files[f"{split}_images.npy"] = content
-        files[f"{split}_labels.npy"] = labels[split].astype("<i4")
-    return Made(
-        directory=directory,
-        kind=KIND,
-        dataset=dataset,
-        files=files,
-        facts=functools.partial(_facts, classes),
-        form=ImageFacts,
-        summary=summary,
-        source=source,
-    )
-
-
-def _facts(classes: tuple[str, ...], written: Columns[None]) -> ImageFacts:
+def facts_of(classes: tuple[str, ...], written: Columns[None]) -> ImageFacts:
+    """Facts of labelled images, from their columns."""
     arrays = {name: written.array(name, verified=False) for name in written.files}
     images = {split: arrays[f"{split}_images.npy"] for split in SPLITS}
     return ImageFacts(

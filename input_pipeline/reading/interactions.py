@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from dawnjax.input_pipeline.reading.dataset import Shapes, Spec, Split
-from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
+from dawnjax.input_pipeline.reading.rows_on_demand import LookedUp
 
 WORD_BITS = 32
 REPEATED = -1
@@ -57,19 +57,6 @@ class InteractionsSpec(Spec):
         return batch_size * num_words(self.num_items)
 
 
-class RowsOfUsers(RowsOnDemand):
-    """Row of each rating's user in a table [users, ...], without a copy for each rating."""
-
-    def __init__(self, table: np.ndarray, users: np.ndarray):
-        super().__init__(
-            len(users), table.shape[1:], table.dtype.name, lambda row: table[users[row]]
-        )
-        self._table, self._users = table, users
-
-    def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
-        return self._table[self._users[rows]]
-
-
 def num_words(num_items: int) -> int:
     return -(-num_items // WORD_BITS)
 
@@ -91,7 +78,7 @@ def split_of(
         items = np.concatenate([held_out[:, 1:], negatives(pairs)], axis=1, dtype=np.int32)
         return {"user": np.ascontiguousarray(held_out[:, 0]), "items": items}
     user, item = (np.ascontiguousarray(column) for column in pairs[~is_last].T)
-    return {"user": user, "item": item, "seen": RowsOfUsers(rated(user, item, num_items), user)}
+    return {"user": user, "item": item, "seen": LookedUp(rated(user, item, num_items), user)}
 
 
 def rated(users: np.ndarray, items: np.ndarray, num_items: int) -> np.ndarray:

@@ -60,7 +60,7 @@ def read(path: pathlib.Path, image_shape: tuple[int, int, int], *, resized: bool
         labelled = _read_arrays(path)
     elif not path.is_dir():
         raise DataError(f"{path}: is no folder, .npz or .npy of labelled images")
-    elif (path / columns.FILE).exists():
+    elif (path / columns.FILE).exists() and not (path / tfds_directory.INFO_FILE).exists():
         labelled = _read_prepared(path)
     elif channels != 3:
         raise DataError(f"{path}: images of {channels} channel are read from arrays only")

@@ -285,27 +285,18 @@ def open_tfds_splits(
     classes = tuple(features["label"].names)
     splits: dict[Split, Photographs] = {}
     for split, name in names.items():
-        source = tfds_directory.open_split(version, builder, name, ["image"])
-        splits[split] = _tfds_photographs(source, f"{version}: {name}", len(classes))
+        count, record = tfds_directory.open_split(version, builder, name, ["image", "label"])
+        where = f"{version}: {name} example"
+
+        def label(index: int, record: Any = record, where: str = where) -> int:
+            number = int(record(index)["label"])
+            if not 0 <= number < len(classes):
+                most = len(classes) - 1
+                raise DataError(f"{where} {index}: label {number} is out of range 0 to {most}")
+            return number
+
+        def read(index: int, record: Any = record, where: str = where) -> tuple[bytes, str]:
+            return bytes(record(index)["image"]), f"{where} {index}:"
+
+        splits[split] = Photographs(RowsOnDemand(count, (), "int32", label), read)
     return classes, splits
-
-
-def _tfds_photographs(source: Any, where: str, num_classes: int) -> Photographs:
-    def record(index: int, feature: str) -> Any:
-        try:
-            return source[index][feature]
-        except Exception as error:
-            raise tfds_directory.damaged(f"{where} example {index}", error) from None
-
-    def label(index: int) -> int:
-        number = int(record(index, "label"))
-        if not 0 <= number < num_classes:
-            raise DataError(
-                f"{where} example {index}: label {number} is out of range 0 to {num_classes - 1}"
-            )
-        return number
-
-    def read(index: int) -> tuple[bytes, str]:
-        return bytes(record(index, "image")), f"{where} example {index}:"
-
-    return Photographs(RowsOnDemand(len(source), (), "int32", label), read)

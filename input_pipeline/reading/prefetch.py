@@ -1,6 +1,7 @@
 """Batches made in the background, a bounded number ahead of the device."""
 
-import collections
+import contextlib
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -35,12 +36,12 @@ class Prefetch(Generic[Item]):
         if depth < 1:
             raise ValueError(f"depth={depth} must be 1 or more")
         self.wait_seconds = 0.0
-        self._depth = depth
-        self._ready: collections.deque[Item] = collections.deque()
-        self._error: BaseException | None = None
-        self._made_all = False
-        self._closed = False
-        self._changed = threading.Condition()
+        self._room = threading.Semaphore(depth)
+        # An item, or the error behind the last one.
+        self._ready: queue.SimpleQueue[tuple[Item, None] | tuple[None, BaseException]]
+        self._ready = queue.SimpleQueue()
+        self._closed = threading.Event()
+        # A daemon: a thread stuck in a read (a dead network disk) must not hold the program.
         self._thread = threading.Thread(
             target=self._make, args=(items,), name="prefetch", daemon=True
         )
@@ -61,39 +62,34 @@ class Prefetch(Generic[Item]):
             no part of `wait_seconds`. It is asked once every `POLL_SECONDS` of a wait, and not
             where an item is ready.
         """
-        with self._changed:
-            if not self._has_more():
-                self._wait(is_busy)
-            if self._ready:
-                item = self._ready.popleft()
-                self._changed.notify_all()
-                return item
-            # Raised once: a consumer that goes on gets the end of the iteration.
-            error, self._error = self._error, None
-        if error is not None:
-            raise error
-        raise StopIteration
+        item, error = self._next(is_busy)
+        if error is None and not self._closed.is_set():
+            self._room.release()
+            return item  # type: ignore[return-value]
+        # Raised once: a consumer that goes on gets the end of the iteration.
+        self._ready.put((None, StopIteration()))
+        raise error if error is not None and not self._closed.is_set() else StopIteration
 
-    def _has_more(self) -> bool:
-        return bool(self._ready) or self._made_all or self._closed
-
-    def _wait(self, is_busy: Callable[[], bool]) -> None:
-        idle_since, is_there = time.perf_counter(), False
-        while not is_there and is_busy():
+    def _next(self, is_busy: Callable[[], bool]) -> tuple[Item, None] | tuple[None, BaseException]:
+        if not self._ready.empty():
+            return self._ready.get()
+        found, idle_since = None, time.perf_counter()
+        while found is None and is_busy():
             idle_since = time.perf_counter()
-            is_there = self._changed.wait_for(self._has_more, POLL_SECONDS)
-        if not is_there:
-            self._changed.wait_for(self._has_more)
+            with contextlib.suppress(queue.Empty):
+                found = self._ready.get(timeout=POLL_SECONDS)
+        found = found or self._ready.get()
         if not is_busy():
             self.wait_seconds += time.perf_counter() - idle_since
+        return found
 
     def close(self) -> None:
         """End the thread and drop the ready items; later `next` calls end the iteration."""
-        with self._changed:
-            self._closed = True
-            self._ready.clear()
-            self._changed.notify_all()
-        # A thread stuck in a read (a dead network disk) must not hold the program.
+        self._closed.set()
+        while not self._ready.empty():
+            self._ready.get()
+        self._ready.put((None, StopIteration()))
+        self._room.release()
         self._thread.join(CLOSE_SECONDS)
 
     def __enter__(self) -> "Prefetch[Item]":
@@ -103,12 +99,13 @@ class Prefetch(Generic[Item]):
         self.close()
 
     def _make(self, items: Iterable[Item]) -> None:
-        error = None
+        error: BaseException = StopIteration()
         try:
             iterator = iter(items)
             try:
-                while self._make_one(iterator):
-                    pass
+                # Room first: then never more than `depth` items exist.
+                while self._room.acquire() and not self._closed.is_set():
+                    self._ready.put((next(iterator), None))
             finally:
                 # A generator releases its files here, on the thread that runs it.
                 close = getattr(iterator, "close", None)
@@ -116,22 +113,4 @@ class Prefetch(Generic[Item]):
                     close()
         except BaseException as caught:
             error = caught
-        with self._changed:
-            self._error = None if self._closed else error
-            self._made_all = True
-            self._changed.notify_all()
-
-    def _make_one(self, iterator: Iterator[Item]) -> bool:
-        """Move one item to the ready ones; False ends the thread."""
-        with self._changed:
-            # Room first: then never more than `depth` ready ones and the one under way exist.
-            self._changed.wait_for(lambda: len(self._ready) < self._depth or self._closed)
-            if self._closed:
-                return False
-        for item in iterator:
-            with self._changed:
-                if not self._closed:
-                    self._ready.append(item)
-                    self._changed.notify_all()
-                return not self._closed
-        return False
+        self._ready.put((None, error))

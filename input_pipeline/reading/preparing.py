@@ -9,16 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dawnjax.input_pipeline.reading import columns
-from dawnjax.input_pipeline.reading.columns import Columns, Content, Outcome
+from dawnjax.input_pipeline.reading.columns import Made
 from dawnjax.input_pipeline.reading.dataset import directory_of
 
 SECONDS_BETWEEN_LINES = 2.0
-
-DONE: dict[Outcome, str] = {
-    "written": "written",
-    "unchanged": "holds this already, nothing written",
-}
-"""Words for an outcome."""
 
 
 class FlagError(Exception):
@@ -88,37 +82,6 @@ class Request:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Made:
-    """A data set to be written as columns; the arguments of `columns.write`.
-
-    Attributes:
-      form: The dataclass of the facts.
-      summary: Line about it, from its facts once it is written.
-    """
-
-    directory: pathlib.Path
-    kind: str
-    dataset: str
-    files: Mapping[str, Content]
-    facts: Any
-    form: type[Any]
-    summary: Callable[[Columns[Any]], str]
-    source: str = ""
-
-    def write(self, *, overwrite: bool = False) -> tuple[Columns[Any], Outcome]:
-        return columns.write(
-            self.directory,
-            self.kind,
-            self.dataset,
-            self.files,
-            self.facts,
-            self.form,
-            source=self.source,
-            overwrite=overwrite,
-        )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Preparation:
     """One dataset's way from its originals to disk.
 
@@ -126,15 +89,14 @@ class Preparation:
       usage: Rest of a command line after `--dataset=NAME`; a text for each form.
       takes: The originals that it is prepared from, as lines of the help.
       flags: The flags that it has besides `--dataset`, `--from`, `--out` and `--overwrite`.
-      run: Reads the originals; returns what to write, or what to print where it wrote itself.
-        Raises FlagError, or DataError for the data.
+      run: Reads the originals; returns what to write. Raises FlagError, or DataError for the data.
     """
 
     name: str
     usage: tuple[str, ...]
     takes: str
     flags: tuple[Flag, ...] = ()
-    run: Callable[[Request], Made | str]
+    run: Callable[[Request], Made[Any]]
 
 
 def check_fraction(fraction: float | None) -> None:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dawnjax.input_pipeline.reading.dataset import Declaration, Shapes, Spec, Split
-from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
+from dawnjax.input_pipeline.reading.rows_on_demand import LookedUp
 from dawnjax.input_pipeline.reading.tokens import covering, spans_of
 
 PADDING, UNKNOWN = 0, 1
@@ -112,18 +112,6 @@ class EvaluatedTexts:
         first = self.starts[passage]
         (begin, _), (_, after) = self.offsets[first + start], self.offsets[first + end]
         return self.contexts[passage][begin:after]
-
-
-class LookedUp(RowsOnDemand):
-    """Rows `values[table[index[row]]]` of tokens' types, without a copy for each question."""
-
-    def __init__(self, table: np.ndarray, index: np.ndarray, values: np.ndarray):
-        shape = (*table.shape[1:], *values.shape[1:])
-        super().__init__(len(index), shape, values.dtype.name, lambda row: self[np.array(row)])
-        self._table, self._index, self._values = table, index, values
-
-    def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
-        return self._values[self._table[self._index[rows]]]
 
 
 Encoded = dict[str, np.ndarray]

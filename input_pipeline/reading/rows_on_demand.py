@@ -24,15 +24,11 @@ class RowsOnDemand:
         dtype: str,
         make_row: Callable[[int], np.ndarray | int],
         num_threads: int | None = None,
-        make_all: Callable[[], np.ndarray] | None = None,
     ):
-        """Make no row yet; several threads, by default one a core, will call `make_row` at once.
-
-        `make_all` makes every row, where that is faster than row by row.
-        """
+        """Make no row yet; several threads, by default one a core, will call `make_row` at once."""
         self.shape = (num_rows, *row_shape)
         self.dtype = np.dtype(dtype)
-        self._make_row, self._make_all = make_row, make_all
+        self._make_row = make_row
         self._num_threads = num_threads or os.cpu_count() or 1
         self._threads: concurrent.futures.ThreadPoolExecutor | None = None
 
@@ -77,8 +73,24 @@ class RowsOnDemand:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
             raise ValueError("rows that are made on demand are always a new array")
-        rows = self._make_all() if self._make_all is not None else self[:]
-        return rows.astype(dtype, copy=False) if dtype is not None else rows
+        return self[:] if dtype is None else self[:].astype(dtype, copy=False)
+
+
+class LookedUp(RowsOnDemand):
+    """Rows `table[index[row]]`, each step of it by NumPy, without a copy for each row.
+
+    With `values` they are `values[table[index[row]]]`.
+    """
+
+    def __init__(self, table: np.ndarray, index: np.ndarray, values: np.ndarray | None = None):
+        kind = table if values is None else values
+        shape = table.shape[1:] + (() if values is None else values.shape[1:])
+        super().__init__(len(index), shape, kind.dtype.name, lambda row: self[np.array(row)])
+        self._table, self._index, self._values = table, index, values
+
+    def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
+        found = self._table[self._index[rows]]
+        return found if self._values is None else self._values[found]
 
 
 class DrawnRows(RowsOnDemand):

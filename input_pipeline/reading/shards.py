@@ -1,101 +1,122 @@
-"""Shards: whole photographs with their labels, 1,024 a file, as TensorFlow Datasets keeps them.
+"""Shards: examples with whole image files, 1,024 a file, as TensorFlow Datasets keeps them.
 
-    photographs-train.array_record-00000, ...    ArrayRecord files of `tf.train.Example`
-    dataset_info.json, features.json, label.labels.txt
+    NAME-train.array_record-00000, ...    ArrayRecord files of `tf.train.Example`
+    dataset_info.json, features.json, ...
 
-`tfds.builder_from_directory` and Grain open them, and a run reads them by the code that reads any
-data set of TensorFlow Datasets (`photographs.open_source`).
+`tfds.builder_from_directory` and Grain open them. Columns lie beside for what a run needs at its
+start, such as labels.
 """
 
 import concurrent.futures
+import dataclasses
+import itertools
 import os
 import pathlib
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
-import numpy as np
-
-from dawnjax.input_pipeline.reading import columns, tfds_directory
-from dawnjax.input_pipeline.reading.columns import Outcome
-from dawnjax.input_pipeline.reading.dataset import Split
-from dawnjax.input_pipeline.reading.image_files import decode_upright
-from dawnjax.input_pipeline.reading.photographs import Photographs, Source
+from dawnjax.input_pipeline.reading import tfds_directory
+from dawnjax.input_pipeline.reading.dataset import DataError, Split
+from dawnjax.input_pipeline.reading.image_files import image_size
 
 EXAMPLES = 1024
 """Of a shard: 110 MB of ImageNet, which an interruption writes anew."""
 
-_SPLITS: dict[Split, str] = {"train": "train", "eval": "validation"}
+BYTES_AT_ONCE = 2**26
+"""Of image files and their pixels, which are checked together; one image may have more."""
+
+SPLITS: dict[Split, str] = {"train": "train", "eval": "validation"}
+"""Their names in TensorFlow Datasets."""
+
+Example = dict[str, Any]
+Key = TypeVar("Key")
 
 
-def write(
-    directory: pathlib.Path,
-    source: Source,
-    progress: Callable[[int], None],
-    *,
-    overwrite: bool = False,
-) -> Outcome:
-    """Write photographs, or find them there; shards that a stopped call finished stay.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExampleShards:
+    """Examples to be written as shards.
 
-    DataError for a file that is no whole image, and for other content in the directory.
+    Attributes:
+      name: The files' names begin with it.
+      description: Of the examples: shards that a stopped call left with another one are dropped.
+      features: Makes TFDS's features of an example, by name, of its module.
+      counts: Examples of each split.
+      examples: Yields a split's examples from a position on, in an order that never changes.
     """
-    is_there = (directory / tfds_directory.INFO_FILE).exists()
-    if is_there and tfds_directory.read_info(directory).get("description") == _description(source):
-        return "unchanged"
-    if not overwrite and directory.exists() and any(directory.iterdir()):
-        raise columns.other_content(directory)
-    with columns.replacing(directory) as folder:
-        writer, done = _writer(folder, source)
-        for split, photographs in source.splits.items():
-            count = len(photographs.labels)
-            for start in range(done.get(_SPLITS[split], 0), count, EXAMPLES):
-                rows = range(start, min(start + EXAMPLES, count))
-                writer.add_examples({_SPLITS[split]: _examples(photographs, rows)})
-                progress(len(rows))
+
+    name: str
+    description: str
+    features: Callable[[Any], dict[str, Any]]
+    counts: dict[Split, int]
+    examples: Callable[[Split, int], Iterator[Example]]
+
+    def write(self, folder: pathlib.Path, progress: Callable[[int], None]) -> None:
+        """Write the shards; DataError for a file that is no whole image."""
+        writer, done = self._writer(folder)
+        for split, count in self.counts.items():
+            start = done.get(SPLITS[split], 0)
+            examples = self.examples(split, start)
+            for first in range(start, count, EXAMPLES):
+                writer.add_examples({SPLITS[split]: itertools.islice(examples, EXAMPLES)})
+                progress(min(EXAMPLES, count - first))
         writer.close_all()
-        columns.take_place(folder, directory, tfds_directory.INFO_FILE)
-    return "written"
+        # An empty file that TFDS leaves where it went on: the same examples have the same files.
+        (folder / "metadata.json").unlink(missing_ok=True)
+
+    def _writer(self, folder: pathlib.Path) -> tuple[Any, dict[str, int]]:
+        """TFDS's writer of a folder, and the examples of each split in whole shards there."""
+        tfds = tfds_directory.import_tfds(folder)
+        done: dict[str, int] = {}
+        if (folder / tfds_directory.INFO_FILE).exists():  # of a stopped call
+            info = tfds_directory.read_info(folder)
+            if info.get("description") == self.description:
+                done = tfds_directory.num_examples(info)
+        if not done:
+            for path in folder.iterdir():
+                path.unlink()
+        info = tfds.core.DatasetInfo(
+            builder=tfds.core.dataset_info.DatasetIdentity(
+                name=self.name,
+                version=tfds.core.Version("1.0.0"),
+                data_dir=str(folder),
+                module_name="",
+            ),
+            description=self.description,
+            features=tfds.features.FeaturesDict(self.features(tfds)),
+        )
+        writer = tfds.core.SequentialWriter(
+            info, EXAMPLES, overwrite=not done, file_format=tfds_directory.FORMAT
+        )
+        writer.initialize_splits(list(SPLITS.values()), fail_if_exists=False)
+        return writer, done
 
 
-def _writer(folder: pathlib.Path, source: Source) -> tuple[Any, dict[str, int]]:
-    """TFDS's writer of a folder, and the examples of each split that whole shards there hold."""
-    tfds = tfds_directory.import_tfds(folder)
-    done: dict[str, int] = {}
-    if (folder / tfds_directory.INFO_FILE).exists():  # of a stopped call
-        info = tfds_directory.read_info(folder)
-        if info.get("description") == _description(source):
-            done = tfds_directory.num_examples(info)
-    if not done:
-        for path in folder.iterdir():
-            path.unlink()
-    label = tfds.features.ClassLabel(names=list(source.classes))
-    info = tfds.core.DatasetInfo(
-        builder=tfds.core.dataset_info.DatasetIdentity(
-            name="photographs",
-            version=tfds.core.Version("1.0.0"),
-            data_dir=str(folder),
-            module_name="",
-        ),
-        description=_description(source),
-        features=tfds.features.FeaturesDict({"image": tfds.features.Image(), "label": label}),
-    )
-    writer = tfds.core.SequentialWriter(
-        info, EXAMPLES, overwrite=not done, file_format=tfds_directory.FORMAT
-    )
-    writer.initialize_splits(list(_SPLITS.values()), fail_if_exists=False)
-    return writer, done
+def images_of(directory: pathlib.Path, split: Split) -> Callable[[int], bytes]:
+    """Reader of the image file of the example at a position of a split."""
+    builder = tfds_directory.open_version(directory)
+    _, read = tfds_directory.open_split(directory, builder, SPLITS[split], ["image"])
+    return lambda position: bytes(read(position)["image"])
 
 
-def _description(source: Source) -> str:
-    return f"Photographs of {source.kind}, listing {source.listing}"
-
-
-def _examples(photographs: Photographs, rows: range) -> list[dict[str, Any]]:
-    labels = np.asarray(photographs.labels)
-
-    def example(row: int) -> dict[str, Any]:
-        photographs.decoded(row, decode_upright)  # refuses what no run could decode
-        content, _ = photographs.read(row)
-        return {"image": content, "label": int(labels[row])}
-
+def checked(
+    contents: Iterable[tuple[Key, bytes]], check: Callable[[Key, bytes], object]
+) -> Iterator[tuple[Key, bytes]]:
+    """Yield image files as they come, after threads have checked them; few are held together."""
+    files = iter(contents)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as threads:
-        return list(threads.map(example, rows))
+        while together := list(_together(files)):
+            for _ in threads.map(lambda pair: check(*pair), together):
+                pass
+            yield from together
+
+
+def _together(files: Iterator[tuple[Key, bytes]]) -> Iterator[tuple[Key, bytes]]:
+    num_bytes = 0
+    while num_bytes < BYTES_AT_ONCE and (pair := next(files, None)):
+        num_bytes += len(pair[1])
+        try:
+            height, width = image_size(pair[1])
+            num_bytes += 3 * height * width
+        except DataError:  # which the check names
+            pass
+        yield pair

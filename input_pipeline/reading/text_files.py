@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dawnjax import records
+from dawnjax.input_pipeline.reading import archives
 from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
 
 MAX_EXPANSION = 20
@@ -24,12 +25,6 @@ LARGEST_SMALL_TEXT = 16 * 2**20
 and this many bytes beside, is a bomb."""
 
 _GZIP, _XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"
-_XZ_MEMORY = 132 * 2**20
-"""Enough for the highest preset of xz, which asks for 65 MiB."""
-
-_PART_BYTES = 2**13
-"""Read at once of an .xz: after each of its streams the rest of a part is copied."""
-
 _MARK = b"\xef\xbb\xbf"
 """Byte-order mark with which some editors begin a file. It is no part of the text: left in, it
 would become the first letter of the first word."""
@@ -66,7 +61,7 @@ def read_content(path: pathlib.Path, most_bytes: int) -> bytes:
         if content.startswith(_GZIP):
             content = gzip.GzipFile(fileobj=io.BytesIO(content)).read(most + 1)
         elif content.startswith(_XZ):
-            content = _unpacked_xz(content, most + 1)
+            content = archives.Xz(io.BytesIO(content)).read_whole(most + 1)
         else:
             most = most_bytes
     if len(content) > most:
@@ -74,27 +69,6 @@ def read_content(path: pathlib.Path, most_bytes: int) -> bytes:
             f"{path}: unpacks to more than {most:,} bytes, which no text does; unpack it first"
         )
     return unmarked(path, content)
-
-
-def _unpacked_xz(packed: bytes, most_bytes: int) -> bytes:
-    """At most so many bytes of all streams; EOFError or LZMAError for an incomplete one or junk."""
-    file, decoder = io.BytesIO(packed), lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
-    parts: list[bytes] = []
-    while most_bytes:
-        if not decoder.eof:
-            unread = file.read(_PART_BYTES)
-            if not unread:
-                raise EOFError
-        else:
-            unread = decoder.unused_data.lstrip(b"\0")  # zeros may stand between streams
-            while not unread and (part := file.read(_PART_BYTES)):
-                unread = part.lstrip(b"\0")
-            if not unread:
-                break
-            decoder = lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
-        parts.append(decoder.decompress(unread, most_bytes))
-        most_bytes -= len(parts[-1])
-    return b"".join(parts)
 
 
 def read(path: pathlib.Path, most_bytes: int) -> str:

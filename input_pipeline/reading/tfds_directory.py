@@ -7,7 +7,7 @@
 import hashlib
 import json
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dawnjax import records
@@ -78,20 +78,29 @@ def open_version(version: pathlib.Path) -> Any:
 
 
 def open_split(
-    version: pathlib.Path, builder: Any, split: str, undecoded: Sequence[str] = ()
-) -> Any:
-    """Examples of a split, by position; features that are `undecoded` stay the bytes on disk."""
+    version: pathlib.Path, builder: Any, split: str, names: Sequence[str]
+) -> tuple[int, Callable[[int], dict[str, Any]]]:
+    """Number of a split's examples, and a reader of some features of one, `image` as its file."""
     tfds = import_tfds(version)
-    decoders = {name: tfds.decode.SkipDecoding() for name in undecoded}
+    features = tfds.features.FeaturesDict({name: builder.info.features[name] for name in names})
+    decoders = {"image": tfds.decode.SkipDecoding()}
+    raw = tfds.decode.DeserializeMethod.RAW_BYTES
     try:
-        source = builder.as_data_source(split=split, decoders=decoders or None)
+        source = builder.as_data_source(split=split, deserialize_method=raw)
         # Some errors show at the first use only; raise them here, with the name of the split.
-        len(source)
+        count = len(source)
     except ImportError as error:
         raise not_installed(version, error) from None
     except Exception as error:
         raise damaged(f"{version}: split {split}", error) from None
-    return source
+
+    def read(index: int) -> dict[str, Any]:
+        try:
+            return features.deserialize_example_np(source[index], decoders=decoders)
+        except Exception as error:
+            raise damaged(f"{version}: {split} example {index}", error) from None
+
+    return count, read
 
 
 def import_tfds(version: pathlib.Path) -> Any:
@@ -105,7 +114,7 @@ def import_tfds(version: pathlib.Path) -> Any:
 
 def not_installed(version: pathlib.Path, error: ImportError) -> DataError:
     return DataError(
-        f"{version}: reading TensorFlow Datasets needs packages that are not installed ({error}): "
+        f"{version}: ArrayRecord files need packages that are not installed ({error}): "
         f"{install('tfds')}"
     )
 

@@ -1,6 +1,6 @@
-"""Meaning of the tokens of a shard: their number, the separator, and the bytes of each.
+"""Meaning of tokens: their number, the separator, and the bytes of each.
 
-A directory of shards may hold `vocabulary.json`, such as `{"separator": 1, "bytes_of_token": [0, 0,
+A directory of tokens may hold `vocabulary.json`, such as `{"separator": 1, "bytes_of_token": [0, 0,
 1, ...]}`; bytes are those of UTF-8 text, 0 for markers such as the separator. Where they are not
 known it has `"size": N` in their place. Of the tokens of a `tokenizer.json` it has the hash of the
 file, which lies beside it.
@@ -12,16 +12,12 @@ import pathlib
 from collections.abc import Sequence
 from typing import Protocol
 
-import numpy as np
-
 from dawnjax.input_pipeline.reading import text_files
 from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
 from dawnjax.input_pipeline.reading.tokenizer_file import MOST_BYTES as MOST_TOKENIZER_BYTES
 from dawnjax.input_pipeline.reading.tokenizer_file import TokenizerFile
-from dawnjax.input_pipeline.reading.vocabulary import MOST_BYTES as MOST_MODEL_BYTES
-from dawnjax.input_pipeline.reading.vocabulary import Vocabulary
 
-FILE, MODEL_FILE, TOKENIZER_FILE = "vocabulary.json", "vocabulary.model", "tokenizer.json"
+FILE, TOKENIZER_FILE = "vocabulary.json", "tokenizer.json"
 
 MOST_TOKEN_BYTES = 2**11 - 1
 """Of a token: the longest row has 2**20, and an int32 counts the bytes of all of them."""
@@ -61,7 +57,7 @@ def read_words(directory: pathlib.Path) -> Words:
     except MissingDataError:
         raise MissingDataError(
             f"{path}: data.vocabulary=file needs this file; `dawnjax prepare "
-            "--dataset=token_shards --vocabulary_size=N` makes it"
+            "--dataset=token_shards --tokenizer=FILE` makes it"
         ) from None
     counts = fields.get("bytes_of_token") if isinstance(fields, dict) else None
     size = fields.get("size") if isinstance(fields, dict) else None
@@ -138,23 +134,8 @@ class Numbers:
         return " ".join(map(str, tokens))
 
 
-class Pieces:
-    """Tokens of a SentencePiece vocabulary that keeps white space."""
-
-    def __init__(self, model: bytes, words: Words, where: str):
-        self._vocabulary = Vocabulary(model, where)
-        if tuple(self._vocabulary.bytes_of_token()) != words.bytes_of_token:
-            raise DataError(f"{where}: is another vocabulary than {FILE} describes")
-
-    def encode(self, text: str) -> Sequence[int]:
-        return self._vocabulary.encode([text])[0][:-1].tolist()
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        return self._vocabulary.decode(np.array([tokens], np.int32))[0]
-
-
 def token_text(words: Words, directory: pathlib.Path | None = None) -> TokenText:
-    """Text of a vocabulary, whose SentencePiece model lies beside shards of it."""
+    """Text of a vocabulary, whose `tokenizer.json` lies beside its tokens; else its numbers."""
     if words.name == BYTES.name:
         return ByteText()
     if words.tokenizer and directory is not None:
@@ -163,7 +144,4 @@ def token_text(words: Words, directory: pathlib.Path | None = None) -> TokenText
         if tokenizer.sha256 != words.tokenizer:
             raise DataError(f"{file}: is another tokenizer than {FILE} names")
         return tokenizer
-    path = None if directory is None else directory / MODEL_FILE
-    if words.name != "file" or path is None or not path.exists():
-        return Numbers(words.name, words.size)
-    return Pieces(text_files.read_content(path, MOST_MODEL_BYTES), words, str(path))
+    return Numbers(words.name, words.size)

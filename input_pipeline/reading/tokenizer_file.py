@@ -1,27 +1,18 @@
 """Hugging Face's `tokenizer.json`: from documents to tokens, and back, through its own library.
 
-The library runs in a process of bounded memory and time (`tokenizer_process`).
-
 Source: huggingface/tokenizers, `bindings/python/py_src/tokenizers/tokenizers.pyi`.
 """
 
 import contextlib
 import hashlib
 import importlib.util
-import os
-import selectors
-import subprocess
-import sys
-import time
-import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from dawnjax.errors import install
-from dawnjax.input_pipeline.reading import tokenizer_process
+from dawnjax.input_pipeline.reading.bounded import Bounded, BoundedError
 from dawnjax.input_pipeline.reading.dataset import DataError
 
 MOST_BYTES = 2**25
@@ -30,13 +21,6 @@ MOST_BYTES = 2**25
 MOST_DOCUMENT_BYTES, BATCH_BYTES = 2**22, 2**20
 """Of a document, which is encoded whole: what stands around a cut would change its tokens. Of
 smaller ones that are encoded together."""
-
-ANSWER_SECONDS, BYTES_A_SECOND = 10.0, 2**18
-"""An answer takes at most so long, and a second more for so many bytes of the question; an idle
-core encodes some MB a second."""
-
-MOST_ANSWER_BYTES = 2**28
-"""No batch of texts has more tokens than this many bytes hold."""
 
 
 class TokenizerFile:
@@ -52,18 +36,8 @@ class TokenizerFile:
         self.sha256 = hashlib.sha256(content).hexdigest()
         if importlib.util.find_spec("tokenizers") is None:
             raise DataError(f"{where}: reading it needs tokenizers ({install('tokenizers')})")
-        per_byte = tokenizer_process.MEMORY_A_BYTE
-        self._memory_bytes = tokenizer_process.MEMORY_BYTES + per_byte * len(content)
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", tokenizer_process.__file__, str(self._memory_bytes)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            # Each thread's arena would take 64 MiB of the addresses.
-            env={**os.environ, "MALLOC_ARENA_MAX": "2"},
-        )
-        weakref.finalize(self, _end, self._process)
-        self._send(content)
+        with self._named():
+            self._tokenizer = Bounded(Tokenizer, content, num_bytes=len(content))
         self.size = self._ask("size")
         if self.size < 2:
             raise DataError(f"{where}: has {self.size} tokens; 2 are needed")
@@ -100,18 +74,14 @@ class TokenizerFile:
                     f"{MOST_DOCUMENT_BYTES:,} at once; --documents=blank_lines makes smaller ones"
                 )
             if batch and num_bytes + length > BATCH_BYTES:
-                yield from self._encoded(batch)
+                yield from self._ask("encoded", batch)
                 batch, num_bytes = [], 0
             batch.append(text)
             num_bytes += length
-        yield from self._encoded(batch)
-
-    def _encoded(self, batch: list[str]) -> list[tuple[np.ndarray, bool]]:
-        rows = self._ask("encoded", batch)
-        return [(np.frombuffer(tokens, np.uint32), is_exact) for tokens, is_exact in rows]
+        yield from self._ask("encoded", batch)
 
     def encode(self, text: str) -> list[int]:
-        [(tokens, _)] = self._encoded([text])
+        [(tokens, _)] = self._ask("encoded", [text])
         return tokens.tolist()
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -121,58 +91,63 @@ class TokenizerFile:
         """Bytes of text of each token, 0 for markers; empty where its letters are no bytes."""
         return self._ask("bytes_of_token", self.size)
 
-    def _ask(self, method: str, argument: Any = None) -> Any:
-        return self._send((method, argument))
+    def _ask(self, method: str, *arguments: Any) -> Any:
+        with self._named():
+            return self._tokenizer.ask(method, *arguments)
 
-    def _send(self, message: Any) -> Any:
-        content = msgspec.msgpack.encode(message)
-        length = tokenizer_process.LENGTH
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None and stdout is not None
-        ends = time.monotonic() + ANSWER_SECONDS + len(content) / BYTES_A_SECOND
-        answer = None
-        # A process that has died reads and answers nothing.
-        with contextlib.suppress(BrokenPipeError, EOFError):
-            stdin.write(length.pack(len(content)) + content)
-            stdin.flush()
-            [size] = length.unpack(self._read(length.size, ends))
-            if size > MOST_ANSWER_BYTES:
-                raise EOFError
-            answer = msgspec.msgpack.decode(self._read(size, ends))
-            if not isinstance(answer, dict):
-                return answer
-        if answer is not None:
-            raise DataError(
-                f"{self._where}: is no tokenizer.json, or a damaged one: {answer['error']}"
-            )
-        took_long = self._process.poll() is None and time.monotonic() >= ends
-        _end(self._process)
-        limit = f"{self._memory_bytes / 2**20:.0f} MiB of memory"
-        if took_long:
-            limit = f"{ANSWER_SECONDS + len(content) / BYTES_A_SECOND:.0f} s"
-        raise DataError(f"{self._where}: its tokenizer needs more than {limit}")
-
-    def _read(self, size: int, ends: float) -> bytes:
-        """Read so many bytes of the process's answer; EOFError where it ends or takes too long."""
-        stdout, parts = self._process.stdout, []
-        assert stdout is not None
-        with selectors.DefaultSelector() as selector:
-            selector.register(stdout, selectors.EVENT_READ)
-            while size:
-                if not selector.select(max(0.0, ends - time.monotonic())):
-                    raise EOFError
-                part = os.read(stdout.fileno(), min(size, 2**20))
-                if not part:
-                    raise EOFError
-                parts.append(part)
-                size -= len(part)
-        return b"".join(parts)
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except BoundedError as error:
+            where = self._where
+            raise DataError(f"{where}: is no tokenizer.json, or a damaged one: {error}") from None
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    for stream in (process.stdin, process.stdout):
-        if stream is not None:
-            with contextlib.suppress(BrokenPipeError):
-                stream.close()
-    process.wait()
+class Tokenizer:
+    """What the library does, in a process of its own."""
+
+    def __init__(self, content: bytes):
+        import tokenizers  # pyright: ignore[reportMissingImports]
+
+        made = tokenizers.Tokenizer.from_str(content.decode())
+        # Text that looks like a marker is text: no document may forge a separator.
+        made.encode_special_tokens = True
+        made.no_truncation()
+        made.no_padding()
+        self._tokenizer = made
+        self._is_byte_level = isinstance(made.decoder, tokenizers.decoders.ByteLevel)
+
+    def size(self) -> int:
+        return max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+
+    def number(self, token: str) -> int | None:
+        return self._tokenizer.token_to_id(token)
+
+    def first(self) -> list[int]:
+        return self._tokenizer.encode("", add_special_tokens=True).ids
+
+    def encoded(self, texts: list[str]) -> list[tuple[np.ndarray, bool]]:
+        """Tokens of each text, uint32, and whether they decode to the text itself."""
+        rows = [
+            row.ids for row in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        ]
+        again = self._tokenizer.decode_batch(rows, skip_special_tokens=False)
+        return [
+            (np.array(ids, np.uint32), text == found)
+            for ids, text, found in zip(rows, texts, again, strict=True)
+        ]
+
+    def decode(self, tokens: list[int]) -> str:
+        return self._tokenizer.decode(tokens)
+
+    def bytes_of_token(self, size: int) -> list[int]:
+        """Bytes of text of each token, 0 for markers; empty where its letters are no bytes."""
+        if not self._is_byte_level:
+            return []
+        counts = [0] * size
+        for token, number in self._tokenizer.get_vocab(with_added_tokens=False).items():
+            counts[number] = len(token)  # a letter stands for a byte
+        for number, added in self._tokenizer.get_added_tokens_decoder().items():
+            counts[number] = 0 if added.special else len(added.content.encode())
+        return counts

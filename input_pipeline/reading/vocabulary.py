@@ -8,7 +8,6 @@ Source: Kudo and Richardson 2018, "SentencePiece" (arXiv 1808.06226); Sennrich e
 """
 
 import io
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,9 +24,6 @@ SMALLEST_SIZE = 300
 
 LARGEST_SIZE = 2**16
 """Tokens are stored as uint16."""
-
-_BLANK = "\u2581"
-"""SentencePiece's sign for a blank."""
 
 MOST_BYTES = 2**28
 """Of a model file; one of 65,536 tokens has 1.2 MB."""
@@ -57,19 +53,6 @@ class Vocabulary:
     def size(self) -> int:
         return self._processor.GetPieceSize()
 
-    def bytes_of_token(self) -> list[int]:
-        """Bytes of UTF-8 text that each token stands for; 0 for padding, end and unknown."""
-        processor = self._processor
-
-        def count(token: int) -> int:
-            if token in (PAD, END, UNKNOWN):
-                return 0
-            if processor.IsByte(token):
-                return 1
-            return len(processor.IdToPiece(token).replace(_BLANK, " ").encode())
-
-        return [count(token) for token in range(self.size)]
-
     def encode(self, sentences: Sequence[str]) -> list[np.ndarray]:
         """Tokens of each sentence, uint16, `END` last."""
         rows: Any = self._processor.Encode(list(sentences), add_eos=True, num_threads=1)
@@ -84,12 +67,10 @@ class Vocabulary:
         return self._processor.Decode(texts)
 
 
-def train_vocabulary(
-    sentences: Sequence[str], size: int, *, keeps_white_space: bool = False
-) -> bytes:
+def train_vocabulary(sentences: Sequence[str], size: int) -> bytes:
     """Train a vocabulary: the content of a model file, the same for the same sentences and library.
 
-    `keeps_white_space` keeps the text's very bytes; else blanks in a row become one.
+    Blanks in a row become one.
     """
     if not SMALLEST_SIZE <= size <= LARGEST_SIZE:
         raise DataError(
@@ -112,30 +93,13 @@ def train_vocabulary(
             bos_id=-1,
             num_threads=1,
             minloglevel=2,
-            add_dummy_prefix=not keeps_white_space,
-            remove_extra_whitespaces=not keeps_white_space,
+            add_dummy_prefix=True,
+            remove_extra_whitespaces=True,
         )
     except RuntimeError as error:
-        raise DataError(
-            f"no vocabulary of {size} tokens can be trained: {_reason(str(error))}"
-        ) from None
+        words = " ".join(str(error).split())
+        raise DataError(f"no vocabulary of {size} tokens can be trained: {words}") from None
     return model.getvalue()
-
-
-def _reason(message: str) -> str:
-    """Reason of SentencePiece's trainer against a size, with the size that fits.
-
-    Source: SentencePiece, src/trainer_interface.cc.
-    """
-    most = re.search(r"set it to a value <= (\d+)", message)
-    if most and int(most[1]) >= SMALLEST_SIZE:
-        return f"the text has too few different words; take {most[1]} or fewer, or more text"
-    if most:
-        return f"the text gives {most[1]}, and at least {SMALLEST_SIZE} are needed; take more text"
-    least = re.search(r"smaller than required_chars\. \d+ vs (\d+)", message)
-    if least:
-        return f"the text's characters alone need {least[1]}; take that many or more"
-    return " ".join(message.split())
 
 
 def _sentencepiece() -> Any:

@@ -24,7 +24,7 @@ from dawnjax.train_step import make_recipe
 def test_both_sides_of_recommendation_have_one_network_and_metric():
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
     from benchmarks import pytorch_recommendation as theirs
-    from dawnjax.input_pipeline.datasets.synthetic_ratings import SyntheticRatings
+    from dawnjax.input_pipeline.datasets.synthetic import SyntheticRatings
     from dawnjax.tasks.recommendation import measures, ranks_of_first
 
     experiment = dataclasses.replace(theirs.EXPERIMENT, data=SyntheticRatings())
@@ -64,7 +64,7 @@ def test_both_sides_of_gnmt_have_one_loss_and_one_search():
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
     pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install -e '.[text]')")
     from benchmarks import pytorch_gnmt as theirs
-    from dawnjax.input_pipeline.datasets.synthetic_text import SyntheticText
+    from dawnjax.input_pipeline.datasets.synthetic import SyntheticText
     from dawnjax.models.gnmt import GNMT
     from dawnjax.tasks.decoding import greedy_search
     from dawnjax.tasks.translation import decoder_inputs
@@ -132,7 +132,7 @@ def test_both_sides_of_gnmt_take_the_same_steps():
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
     pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install -e '.[text]')")
     from benchmarks import pytorch_gnmt as theirs
-    from dawnjax.input_pipeline.datasets.synthetic_text import SyntheticText
+    from dawnjax.input_pipeline.datasets.synthetic import SyntheticText
     from dawnjax.models.gnmt import GNMT
 
     num_rows, pairs_a_row, num_steps = 4, 3, 4
@@ -198,7 +198,7 @@ def _as_pytorch(params: Any, torch: Any) -> dict[str, Any]:
 def test_both_sides_of_squad_have_one_network_and_metric():
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
     from benchmarks import pytorch_squad as theirs
-    from dawnjax.input_pipeline.datasets.synthetic_questions import SyntheticQuestions
+    from dawnjax.input_pipeline.datasets.synthetic import SyntheticQuestions
     from dawnjax.models.spans import Tokens
     from dawnjax.tasks.span_answering import best_spans
 
@@ -259,7 +259,7 @@ def test_both_sides_of_squad_have_one_network_and_metric():
 def test_both_sides_of_detection_have_one_network_loss_and_search():
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
     from benchmarks import pytorch_cells as theirs
-    from dawnjax.input_pipeline.datasets.synthetic_objects import SyntheticObjects
+    from dawnjax.input_pipeline.datasets.synthetic import SyntheticObjects
     from dawnjax.models import boxes
     from dawnjax.tasks import multibox
     from dawnjax.tasks.detection import detections
@@ -327,7 +327,7 @@ def state_of_mask_rcnn(tree: Any, above: str = "") -> dict[str, np.ndarray]:
 def test_both_sides_of_segmentation_have_one_network_loss_and_search():
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
     from benchmarks import pytorch_nuclei as theirs
-    from dawnjax.input_pipeline.datasets.synthetic_objects import SyntheticObjects
+    from dawnjax.input_pipeline.datasets.synthetic import SyntheticObjects
     from dawnjax.models.proposals import proposals
     from dawnjax.tasks.task import AUGMENTATION, Moment, Setting, make_model
 
@@ -402,7 +402,7 @@ def test_both_sides_of_segmentation_have_one_network_loss_and_search():
 def test_both_sides_of_the_language_model_are_one_network():
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
     from benchmarks import pytorch_language_model as theirs
-    from dawnjax.input_pipeline.datasets.synthetic_tokens import SyntheticTokens
+    from dawnjax.input_pipeline.datasets.synthetic import SyntheticTokens
 
     data = SyntheticTokens(num_train_tokens=4 * 32)
     experiment = dataclasses.replace(

@@ -8,14 +8,14 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+import small_tokens
 from fuzzed import Edits, broken, edited, fuzz_one
 from small_questions import TRAIN
 
 from dawnjax.input_pipeline.datasets.images import made
 from dawnjax.input_pipeline.datasets.movielens import in_order, read_ratings
 from dawnjax.input_pipeline.datasets.squad import read_passages
-from dawnjax.input_pipeline.datasets.token_shards import TokenShards, shard_of
-from dawnjax.input_pipeline.preparation.token_sources import documents_of
+from dawnjax.input_pipeline.datasets.token_shards import documents_of, shards_in
 from dawnjax.input_pipeline.reading import (
     image_set,
     labelled_images,
@@ -79,8 +79,8 @@ READERS: dict[str, tuple[str, bytes, Callable[[Path], object]]] = {
     "documents": ("a.txt", b"one\n\ntwo\n", lambda path: documents_of(path, "blank_lines")),
     "tokens": (
         "a_val.bin",
-        shard_of(np.arange(40)),
-        lambda path: TokenShards(data_dir=str(path.parent), sequence_length=4).spec(),
+        small_tokens.shard(np.arange(40)),
+        lambda path: shards_in(path.parent),
     ),
     "vocabulary": (
         "vocabulary.json",
@@ -122,7 +122,7 @@ def test_an_edited_file_is_read_or_refused_in_a_line(count, tmp_path, campaign):
         if name == "description":
             honest = prepared(folder)
         path.parent.mkdir(parents=True, exist_ok=True)
-        (folder / "a_train.bin").write_bytes(shard_of(np.arange(40)))
+        (folder / "a_train.bin").write_bytes(small_tokens.shard(np.arange(40)))
         if file.startswith("train/"):
             other = folder / "val" / "cat"
             other.mkdir(parents=True)

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import small_tokens
 
 from dawnjax import records
-from dawnjax.input_pipeline.datasets.token_shards import TokenShards, shard_of
+from dawnjax.input_pipeline.datasets.token_shards import shards_in
 from dawnjax.input_pipeline.reading import (
     image_set,
     labelled_images,
@@ -25,13 +26,9 @@ MARK = b"\xef\xbb\xbf"
 SHAPE = (4, 4, 3)
 
 
-def tokens(path: Path) -> object:
-    return TokenShards(data_dir=str(path.parent), sequence_length=4).spec()
-
-
 READERS: dict[str, Callable[[Path], object]] = {
     "vocabulary.json": lambda path: token_words.read_words(path.parent),
-    "a_val.bin": tokens,
+    "a_val.bin": lambda path: shards_in(path.parent),
     "words.txt": lambda path: read_vectors(path, ["word"]),
     "dataset.json": lambda path: image_set.read(path.parent),
     "images.npz": lambda path: labelled_images.read(path, SHAPE, resized=False),
@@ -48,7 +45,7 @@ def sparse(path: Path) -> None:
 @pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, sparse], ids=["pipe", "folder", "sparse"])
 @pytest.mark.parametrize("name", READERS)
 def test_what_is_no_plain_file_is_one_line(name, make, tmp_path):
-    (tmp_path / "a_train.bin").write_bytes(shard_of(np.arange(9)))
+    (tmp_path / "a_train.bin").write_bytes(small_tokens.shard(np.arange(9)))
     np.save(tmp_path / "images_labels.npy", np.zeros(3, int))
     make(tmp_path / name)
     with pytest.raises(DataError, match="plain file|directory|sparse|bytes") as refused:

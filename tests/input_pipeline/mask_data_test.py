@@ -10,7 +10,7 @@ import pytest
 from coco_sources import body, cells, prepare, write_source
 
 from dawnjax.input_pipeline.augmentation import mask_augmentation
-from dawnjax.input_pipeline.datasets.synthetic_objects import SyntheticObjects
+from dawnjax.input_pipeline.datasets.synthetic import SyntheticObjects
 from dawnjax.input_pipeline.reading import run_lengths
 from dawnjax.input_pipeline.reading.dataset import DataError
 from dawnjax.input_pipeline.reading.objects import crop

@@ -12,9 +12,8 @@ from dawnjax.__main__ import main
 from dawnjax.input_pipeline.datasets.arrays import Arrays, ImageArrays
 from dawnjax.input_pipeline.datasets.digits import Digits
 from dawnjax.input_pipeline.datasets.images import Images
-from dawnjax.input_pipeline.datasets.token_shards import TokenShards, shard_of
 from dawnjax.input_pipeline.reading import overlap
-from dawnjax.input_pipeline.reading.dataset import DataError, Overlap
+from dawnjax.input_pipeline.reading.dataset import Overlap
 
 
 @pytest.fixture
@@ -106,51 +105,3 @@ def test_arrays_of_a_person():
 def test_no_two_digits_are_equal():
     images = np.concatenate([Digits().load(split)["image"] for split in ("train", "eval")])
     assert len({image.tobytes() for image in images}) == 1797
-
-
-def shards(directory, **streams) -> TokenShards:
-    for name, tokens in streams.items():
-        (directory / f"{name}.bin").write_bytes(shard_of(np.asarray(tokens)))
-    return TokenShards(data_dir=str(directory), sequence_length=16)
-
-
-def test_tokens_wherever_they_begin(random, tmp_path):
-    train = random.integers(0, 256, 300_000)
-    known = np.concatenate([random.integers(0, 256, 777), train[123_457:125_457]])
-    declared = shards(tmp_path, a_train=train[:99], b_train=train[99:], val=known).spec()
-    assert declared.declaration is not None and declared.declaration.overlap is not None
-    found = declared.declaration.overlap
-    # 2,000 tokens begin 1,873 passages of 128; one of 16 is compared.
-    assert 80 < found.shared < 140 < found.compared < 190
-    other = shards(tmp_path, val=random.integers(0, 256, 2777)).spec().declaration
-    assert other is not None and other.overlap is not None and other.overlap.shared == 0
-
-
-def test_large_shards_are_compared_whole(random, tmp_path, monkeypatch):
-    monkeypatch.setattr("dawnjax.input_pipeline.datasets.token_shards.MOST_COMPARED_BYTES", 0)
-    tokens = random.integers(0, 256, 500)
-    declaration = shards(tmp_path, train=tokens, val=tokens).spec().declaration
-    assert declaration is not None
-    assert declaration.overlap == Overlap(shared=1, compared=1, unit="shards")
-    # Of larger ones samples are compared, and that is said.
-    monkeypatch.setattr("dawnjax.input_pipeline.datasets.token_shards.WHOLE_BYTES", 0)
-    declaration = shards(tmp_path, train=tokens, val=tokens).spec().declaration
-    assert declaration is not None
-    assert declaration.overlap == Overlap(shared=1, compared=1, unit="shards (by samples)")
-
-
-def test_a_shard_is_of_the_split_that_its_name_has_as_a_word(tmp_path):
-    names = {"retrieval_train_1": 100, "Pretrain_Val_0": 20, "medieval-TRAINING-2": 60}
-    spec = shards(tmp_path, **{name: np.arange(count) for name, count in names.items()}).spec()
-    assert (spec.num_train_examples, spec.num_eval_examples) == (159 // 16, 2)
-    with pytest.raises(DataError, match=r"train_val.bin: has both train and val in its name"):
-        shards(tmp_path, train_val=np.arange(20)).spec()
-
-
-def test_tokens_of_a_wide_vocabulary(random):
-    train = random.integers(70_000, 128_256, 9_000, np.uint32)
-    found = overlap.shared_passages([train], [np.concatenate([train[5_000:6_000], train[:64]])])
-    assert found is not None and 0 < found.shared < found.compared
-    # Tokens that are equal in their lower 16 bits are different ones.
-    other = overlap.shared_passages([train % 2**16], [train])
-    assert other is not None and other.shared == 0

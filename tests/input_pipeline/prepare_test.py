@@ -121,15 +121,14 @@ def test_a_text_without_a_second_one_is_divided_by_its_documents(tmp_path, capsy
     status, said, _ = run(capsys, *flags, "--documents=blank_lines")
     assert status == 0
     parts = {
-        split: np.fromfile(tmp_path / "out" / f"text_{split}_000000.bin", "<u2")[512:]
-        for split in ("train", "val")
+        split: np.load(tmp_path / "out" / f"{split}_tokens.npy") for split in ("train", "eval")
     }
     found = {
         split: "".join(chr(token) if token < 256 else "|" for token in tokens).split("|")[1:]
         for split, tokens in parts.items()
     }
-    assert sorted(found["train"] + found["val"]) == sorted([*documents, documents[0]])
-    assert not set(found["train"]) & set(found["val"]) and 30 < len(found["val"]) < 70
-    assert "text_val_000000.bin" in said
+    assert sorted(found["train"] + found["eval"]) == sorted([*documents, documents[0]])
+    assert not set(found["train"]) & set(found["eval"]) and 30 < len(found["eval"]) < 70
+    assert f"tokens to evaluate in {len(found['eval'])} documents" in said
     both = ["--documents=blank_lines", f"--validation={tmp_path / 'text'}"]
     assert "give one of them" in run(capsys, *flags, *both)[2]

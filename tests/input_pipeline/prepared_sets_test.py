@@ -1,5 +1,6 @@
 """What holds for each data set that `dawnjax prepare` makes."""
 
+import dataclasses
 import errno
 import json
 import os
@@ -9,7 +10,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
+import coco_sources
 import no_renames
 import numpy as np
 import pytest
@@ -17,20 +20,28 @@ from prepared_sets import SETS
 
 from dawnjax.__main__ import main
 from dawnjax.commands.prepare import PREPARATIONS
-from dawnjax.input_pipeline.reading import columns
+from dawnjax.input_pipeline.reading import columns, run_lengths, shards
+from dawnjax.input_pipeline.reading.columns import Made
 from dawnjax.input_pipeline.reading.dataset import DataError
+from dawnjax.input_pipeline.reading.preparing import Progress
 
-NEEDS = {"parallel_text": "sentencepiece", "coco": "hotcoco"}
+SHARDS = ("photographs", "coco")
 
 
 @pytest.fixture(params=SETS)
 def name(request) -> str:
-    pytest.importorskip(NEEDS.get(request.param, "numpy"))
+    for package in SETS[request.param].needs:
+        pytest.importorskip(package)
     return request.param
 
 
 def prepare(name: str, flags: list[str], out: Path) -> int:
-    return main(["prepare", f"--dataset={name}", f"--out={out}", *flags])
+    return main(["prepare", f"--dataset={SETS[name].dataset}", f"--out={out}", *flags])
+
+
+def described(out: Path) -> columns.Columns[Any]:
+    kind = json.loads((out / columns.FILE).read_text())["kind"]
+    return columns.read(out, kind, dict)
 
 
 def loaded(name: str, out: Path) -> dict[str, np.ndarray]:
@@ -44,8 +55,7 @@ def loaded(name: str, out: Path) -> dict[str, np.ndarray]:
 
 
 def test_each_set_is_here():
-    # Shards of tokens have a form of others, and are no columns.
-    assert SETS.keys() == PREPARATIONS.keys() - {"token_shards"}
+    assert {prepared.dataset for prepared in SETS.values()} == PREPARATIONS.keys()
 
 
 def test_prepared_twice_it_stays_and_other_content_is_refused(name, tmp_path, capsys):
@@ -55,7 +65,7 @@ def test_prepared_twice_it_stays_and_other_content_is_refused(name, tmp_path, ca
     assert said.startswith(f"{out}: written in ") and "Traceback" not in said
     assert not (tmp_path / "out.partial").exists()
     spec, arrays = SETS[name].data(out).spec(), loaded(name, out)
-    assert spec.num_train_examples == SETS[name].examples or name == "parallel_text"
+    assert spec.num_train_examples == SETS[name].examples or not SETS[name].examples
     for split, count in (("train", spec.num_train_examples), ("eval", spec.num_eval_examples)):
         for part, (shape, dtype) in spec.example_shapes(split).items():
             array = arrays[f"{split}_{part}"]
@@ -80,25 +90,28 @@ def test_damage_is_named_with_its_file(name, tmp_path, capsys):
     out, flags = tmp_path / "out", SETS[name].write(tmp_path, False)
     assert prepare(name, flags, out) == 0
     whole = {path: path.read_bytes() for path in out.iterdir()}
+    kind = described(out).kind
+
+    def verify() -> None:
+        columns.read(out, kind, dict).verify()
+
+    verify()
     for path, content in whole.items():
-        for damaged in (content[:-1] + bytes([content[-1] ^ 1]), content[:-1], None):
-            if damaged is None:
-                path.unlink()
-            elif content:
+        for damaged in (content[:-2] + bytes([content[-2] ^ 1]) + content[-1:], content[:-2]):
+            if content:
                 path.write_bytes(damaged)
-            if path.name == columns.FILE and damaged == content[:-1]:
-                continue  # its last byte is the end of a line
-            refused = prepare(name, flags, out)
-            error = capsys.readouterr().err
-            if path.name == columns.FILE and damaged is None:
-                assert refused == 1 and "holds something else" in error
-            elif content or damaged is None:
-                assert refused == 1 and path.name in error, (path, error)
-            path.write_bytes(content)
-    # What a run reads is compared too.
+                with pytest.raises(DataError, match=path.name):
+                    verify()
+        path.unlink()
+        with pytest.raises(DataError, match=path.name if path.name != columns.FILE else "there"):
+            verify()
+        path.write_bytes(content)
+    # Prepared again, and in a run, it is the same line.
     arrays = [path for path in whole if path.suffix == ".npy"]
     path = max(arrays, key=lambda path: len(whole[path]))
     path.write_bytes(whole[path][:-1] + bytes([whole[path][-1] ^ 1]))
+    assert prepare(name, flags, out) == 1
+    assert f"{path}: damaged (its checksum" in capsys.readouterr().err
     with pytest.raises(DataError, match=f"{path}: damaged .its checksum"):
         loaded(name, out)
     path.write_bytes(whole[path][:-2])
@@ -113,12 +126,12 @@ def test_damage_is_named_with_its_file(name, tmp_path, capsys):
 
 def test_of_another_version_it_is_prepared_anew(name, tmp_path, capsys):
     out, flags = tmp_path / "out", SETS[name].write(tmp_path, False)
-    data = SETS[name].data(out)
-    with pytest.raises(DataError, match=f"there.*`dawnjax prepare --dataset={name}.*--out="):
+    data, command = SETS[name].data(out), f"`dawnjax prepare --dataset={SETS[name].dataset}"
+    with pytest.raises(DataError, match=f"there.*{command}.*--out="):
         data.spec()
     out.mkdir()
     (out / columns.FILE).write_text(json.dumps({"schema_version": 1, "kind": name}))
-    with pytest.raises(DataError, match=f"another version .*`dawnjax prepare --dataset={name}"):
+    with pytest.raises(DataError, match=f"another version .*{command}"):
         data.spec()
     assert prepare(name, flags, out) == 1 and "another version" in capsys.readouterr().err
     assert prepare(name, [*flags, "--overwrite"], out) == 0
@@ -148,6 +161,7 @@ def test_data_of_another_kind_are_refused(name, tmp_path, capsys):
         SETS[name].data(tmp_path / "out").spec()
 
 
+@pytest.mark.parametrize("name", PREPARATIONS)
 def test_help_has_the_sets_own_flags(name, capsys):
     assert main(["prepare", f"--dataset={name}", "--help"]) == 0
     text = capsys.readouterr().out
@@ -191,6 +205,73 @@ def test_stopped_it_leaves_what_was_there(stop, tmp_path):
     assert SETS["cifar10"].data(out).spec().num_train_examples == 40_000
 
 
+@pytest.mark.parametrize("name", SHARDS)
+def test_stopped_it_goes_on_after_the_last_whole_shard(name, tmp_path, monkeypatch, capsys):
+    for package in SETS[name].needs:
+        pytest.importorskip(package)
+    monkeypatch.setattr(shards, "EXAMPLES", 2)
+    flags, out, whole = SETS[name].write(tmp_path, False), tmp_path / "out", tmp_path / "whole"
+    assert prepare(name, flags, whole) == 0
+
+    def stop(_: Progress, count: int) -> None:
+        raise KeyboardInterrupt  # after a shard
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Progress, "add", stop)
+        assert prepare(name, flags, out) == 5
+    assert not out.exists()
+    kept = {
+        path.name: (path.stat().st_ino, path.stat().st_mtime_ns)
+        for path in sorted((tmp_path / "out.partial").glob("*-train.array_record-*"))
+    }
+    assert len(kept) == 1
+    assert prepare(name, flags, out) == 0
+    for file, (number, moment) in kept.items():
+        assert ((out / file).stat().st_ino, (out / file).stat().st_mtime_ns) == (number, moment)
+    assert described(out) == dataclasses.replace(described(whole), directory=out)
+    assert not (tmp_path / "out.partial").exists()
+    # Other data begin anew.
+    with monkeypatch.context() as patched:
+        patched.setattr(Progress, "add", stop)
+        assert prepare(name, flags, tmp_path / "next") == 5
+    other = SETS[name].write(tmp_path, True)
+    assert prepare(name, other, tmp_path / "next") == 0
+    assert described(tmp_path / "next").fingerprint() != described(whole).fingerprint()
+
+
+@pytest.mark.parametrize("name", SHARDS)
+def test_tensorflow_datasets_and_grain_open_the_shards(name, tmp_path):
+    """As strangers read them: whole files, with the labels or objects of each."""
+    tfds = pytest.importorskip("tensorflow_datasets")
+    for package in SETS[name].needs:
+        pytest.importorskip(package)
+    out = tmp_path / "out"
+    assert prepare(name, SETS[name].write(tmp_path, False), out) == 0
+    builder = tfds.builder_from_directory(str(out))
+    source = builder.as_data_source("train", decoders={"image": tfds.decode.SkipDecoding()})
+    folder = tmp_path / "source" / ("images" if name == "coco" else "train")
+    files = {path.read_bytes() for path in folder.rglob("*.png")}
+    examples = [source[row] for row in range(len(source))]
+    assert len(examples) == SETS[name].examples
+    assert {bytes(example["image"]) for example in examples} <= files
+    if name == "photographs":
+        assert builder.info.features["label"].names == ["cat", "dog"]
+        assert sorted(int(example["label"]) for example in examples) == [0, 0, 0, 1, 1, 1]
+    else:
+        objects = examples[0]["objects"]
+        np.testing.assert_allclose(objects["bbox"], [[0.1, 1 / 3, 0.3, 2 / 3]], rtol=1e-6)
+        assert builder.info.features["objects"]["label"].names == ["dish", "cell"]
+        assert list(objects["label"]) == [1] and not any(objects["is_crowd"])
+        mask = run_lengths.unpack(bytes(objects["mask"][0]), 20, 30)
+        np.testing.assert_array_equal(mask, coco_sources.MASK)
+    grain = pytest.importorskip("grain.python", reason="grain is not installed")
+    paths = sorted(str(path) for path in out.glob("*-train.array_record-*"))
+    raw = grain.ArrayRecordDataSource(paths)
+    features = builder.info.features
+    read = [features.deserialize_example_np(raw[row]) for row in range(len(raw))]
+    assert len(read) == len(examples) and read[0]["image"].dtype == np.uint8
+
+
 def test_one_process_writes_at_a_time(tmp_path, capsys):
     flags, out = SETS["movielens"].write(tmp_path, False), tmp_path / "out"
     with columns.replacing(out):
@@ -228,10 +309,10 @@ def test_arrays_larger_than_memory_are_written_in_blocks(tmp_path, monkeypatch):
         "whole": {"a.npy": values},
         "blocks": {"a.npy": (values[start : start + 7] for start in range(0, 200, 7))},
     }
-    written = {
-        folder: columns.write(tmp_path / folder, "test", "test", files, {"n": 200}, dict)[0]
-        for folder, files in contents.items()
-    }
+    written = {}
+    for folder, files in contents.items():
+        made = Made(directory=tmp_path / folder, kind="test", files=files, facts={"n": 200})
+        written[folder], _ = made.write()
     assert written["whole"].files == written["blocks"].files
     assert written["whole"].fingerprint() == written["blocks"].fingerprint()
     for folder in contents:
@@ -251,7 +332,9 @@ def test_nothing_is_unpickled(tmp_path):
         def __reduce__(self):
             return os.mkdir, (str(tmp_path / "sprung"),)
 
-    columns.write(tmp_path / "out", "test", "test", {"a.npy": np.zeros(3)}, {}, dict)
+    facts: dict[str, int] = {}
+    files = {"a.npy": np.zeros(3)}
+    Made(directory=tmp_path / "out", kind="test", files=files, facts=facts).write()
     np.save(tmp_path / "out" / "a.npy", np.array([Trap()] * 3, object), allow_pickle=True)
     with pytest.raises(DataError, match="a.npy: holds Python objects"):
         columns.read(tmp_path / "out", "test", dict)

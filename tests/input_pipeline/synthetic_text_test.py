@@ -5,7 +5,7 @@ import zlib
 import numpy as np
 import pytest
 
-from dawnjax.input_pipeline.datasets.synthetic_text import SyntheticText
+from dawnjax.input_pipeline.datasets.synthetic import SyntheticText
 from dawnjax.input_pipeline.reading.dataset import Split
 from dawnjax.limits import check_fields
 
@@ -65,7 +65,7 @@ def test_it_never_changes():
 @pytest.mark.parametrize(
     ("field", "value", "limit"),
     [
-        ("vocabulary_size", 3, "lie in 4 to 65,536"),
+        ("vocabulary_size", 3, "lie in 4 to 65536"),
         ("pairs_per_row", 256, "lie in 1 to 255"),
         ("seed", -1, "be 0 or more"),
         ("most_words", 0, "be 1 or more"),

@@ -12,7 +12,7 @@ from flax import nnx
 from jax.sharding import PartitionSpec as P
 
 from dawnjax.errors import ConfigError
-from dawnjax.input_pipeline.datasets.synthetic_tokens import SyntheticTokens
+from dawnjax.input_pipeline.datasets.synthetic import SyntheticTokens
 from dawnjax.machine.mesh import batch_sharding, batch_shards, make_mesh, shardings_of
 from dawnjax.machine.mesh_shape import AXES, MeshShape
 from dawnjax.models.causal_attention import causal_attention

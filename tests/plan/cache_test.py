@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import small_tokens
 
 from dawnjax.config.experiment_flags import parse_request
-from dawnjax.input_pipeline.datasets.token_shards import shard_of
 from dawnjax.plan.compiling import compiled
 from dawnjax.plan.epochs.observations import EXTRACTS
 from dawnjax.plan.hardware.systems import parse_system
@@ -93,7 +93,7 @@ def test_an_entry_belongs_to_its_experiment_system_versions_and_settings(cache, 
 
 def test_an_entry_belongs_to_its_data(cache, tmp_path):
     """Other examples in the same folder are other data, as are those of the published set."""
-    flags = ["--experiment=fineweb_gpt2_small", f"--data.data_dir={tmp_path}"]
+    flags = ["--experiment=fineweb_gpt2_small", f"--data.data_dir={tmp_path / 'tokens'}"]
 
     def ask() -> None:
         data = parse_request("plan", flags)[0].experiment.data
@@ -101,10 +101,9 @@ def test_an_entry_belongs_to_its_data(cache, tmp_path):
 
     ask()  # no data: the published set
     for last in (1, 2):
-        for part in ("train", "val"):
-            tokens = np.arange(3_000) % 50_000
-            tokens[-1] = last
-            (tmp_path / f"{part}.bin").write_bytes(shard_of(tokens))
+        tokens = np.arange(3_000) % 50_000
+        tokens[-1] = last
+        small_tokens.write(tmp_path / "tokens", tokens, tokens)
         ask()
     ask()
     assert cache.compiled == 4

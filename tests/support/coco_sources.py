@@ -4,6 +4,7 @@ import json
 
 import cv2
 import numpy as np
+import pytest
 
 from dawnjax.__main__ import main
 from dawnjax.input_pipeline.datasets.coco import Coco
@@ -54,6 +55,8 @@ def write_source(folder, train=None, evaluated=None, damaged=()):
 
 
 def prepare(source, out, *more):
+    pytest.importorskip("hotcoco", reason="the extra `detection` is not installed")
+    pytest.importorskip("array_record", reason="the extra `detection` is not installed")
     flags = ["--train_annotations=train.json", "--eval_annotations=eval.json", *more]
     return main(
         ["prepare", "--dataset=coco", "--name=cells", f"--from={source}", f"--out={out}", *flags]

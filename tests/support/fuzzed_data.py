@@ -9,7 +9,7 @@ import numpy as np
 import small_text
 from fuzzed import Record, of
 
-from dawnjax.input_pipeline.reading import archives, coco_annotations, npy_files, own_inputs, sgf
+from dawnjax.input_pipeline.reading import archives, coco_source, npy_files, own_inputs, sgf
 from dawnjax.input_pipeline.reading.dataset import DataError
 from dawnjax.input_pipeline.reading.questions import encode
 from dawnjax.input_pipeline.reading.tokenizer_file import TokenizerFile
@@ -96,7 +96,7 @@ RECORDS: dict[str, Record] = {
     "annotations": Record(
         "a.json",
         of(coco_sources.body()),
-        lambda path: coco_annotations.read([(str(path), path.read_bytes())], with_masks=True),
+        lambda path: coco_source.listed([(str(path), path.read_bytes())], with_masks=True),
         DataError,
     ),
     "questions of one's own": Record(

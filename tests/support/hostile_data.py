@@ -100,12 +100,12 @@ CASES: dict[str, tuple[str, Maker, str]] = {
     "ratings of 5,000 digits": (
         RATINGS,
         file_of("a", lambda: b"1,2,3,4\n" + b"9" * 5000 + b",2,3,4\n"),
-        "is 2**53 or more",
+        "is no rating",
     ),
     "ratings of users beyond 2**53": (
         RATINGS,
         file_of("a", lambda: b"9007199254740993,1,5,1\n9007199254740992,1,5,2\n"),
-        ":1: user '9007199254740993' is 2**53 or more",
+        ":1: '9007199254740993,1,5,1' is no rating",
     ),
     **{
         f"{name} of a name of 5,000 digits": (line, lambda _: Path("9" * 5000), "name too long")
@@ -118,8 +118,12 @@ CASES: dict[str, tuple[str, Maker, str]] = {
         file_of("a", lambda: b'{"data": ' + b"9" * 5000 + b"}"),
         "digits",
     ),
-    "a question that is a list": (QUESTIONS, file_of("a", questions(question=[])), "wanted a text"),
-    "an answer that is a number": (QUESTIONS, file_of("a", questions(answers=[3])), "no object"),
+    "a question that is a list": (QUESTIONS, file_of("a", questions(question=[])), "Expected str"),
+    "an answer that is a number": (
+        QUESTIONS,
+        file_of("a", questions(answers=[3])),
+        "Expected object",
+    ),
     "an answer beyond its context": (
         QUESTIONS,
         file_of("a", questions(answers=[{"answer_start": 10**18, "text": "a"}])),
@@ -128,7 +132,7 @@ CASES: dict[str, tuple[str, Maker, str]] = {
     "a question with half of a pair": (
         QUESTIONS,
         file_of("a", questions(question="\ud83d")),
-        "question '1': the field 'question' holds one half of a surrogate pair",
+        "question '1': a text holds one half of a surrogate pair",
     ),
     "a label of 2**62": (
         IMAGES,

@@ -19,6 +19,7 @@ from dawnjax.input_pipeline.datasets.images import Images
 from dawnjax.input_pipeline.datasets.movielens import MovieLens
 from dawnjax.input_pipeline.datasets.parallel_text import ParallelText
 from dawnjax.input_pipeline.datasets.squad import Squad
+from dawnjax.input_pipeline.datasets.token_shards import TokenShards
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,14 +27,18 @@ class PreparedSet:
     """A set of the command.
 
     Attributes:
+      dataset: Its name.
       write: Writes a source into a folder, or another one; returns the flags that prepare it.
       data: The data set that reads what was prepared.
       examples: Training examples of the source.
+      needs: Packages that it is prepared with.
     """
 
+    dataset: str
     write: Callable[[Path, bool], list[str]]
     data: Callable[[Path], Any]
     examples: int
+    needs: tuple[str, ...] = ()
 
 
 def cifar10(folder: Path, other: bool) -> list[str]:
@@ -52,6 +57,15 @@ def photographs(folder: Path, other: bool) -> list[str]:
         image = random.integers(0, 256, shape, np.uint8)
         (place / f"{number}.png").write_bytes(cv2.imencode(".png", image)[1].tobytes())
     return [f"--from={folder / 'source'}", "--image_side=32"]
+
+
+def whole_photographs(folder: Path, other: bool) -> list[str]:
+    return [*photographs(folder, other)[:1], "--form=photographs"]
+
+
+def text(folder: Path, other: bool) -> list[str]:
+    (folder / "text.txt").write_text("\n\n".join(f"document {n}" for n in range(40 + other)))
+    return [f"--from={folder / 'text.txt'}", "--documents=blank_lines", "--eval_fraction=0.3"]
 
 
 def named_photographs(folder: Path, other: bool) -> list[str]:
@@ -91,23 +105,47 @@ def objects(folder: Path, other: bool) -> list[str]:
 
 
 SETS: dict[str, PreparedSet] = {
-    "cifar10": PreparedSet(cifar10, lambda out: Cifar10(data_dir=str(out)), 20),
-    "imagenet": PreparedSet(photographs, lambda out: ImageNet(data_dir=str(out), image_side=32), 6),
-    "images": PreparedSet(named_photographs, lambda out: Images(name="pets", data_dir=str(out)), 6),
+    "cifar10": PreparedSet("cifar10", cifar10, lambda out: Cifar10(data_dir=str(out)), 20),
+    "imagenet": PreparedSet(
+        "imagenet", photographs, lambda out: ImageNet(data_dir=str(out), image_side=32), 6
+    ),
+    "photographs": PreparedSet(
+        "imagenet",
+        whole_photographs,
+        lambda out: ImageNet(data_dir=str(out), image_side=32),
+        6,
+        needs=("array_record", "tensorflow_datasets"),
+    ),
+    "images": PreparedSet(
+        "images", named_photographs, lambda out: Images(name="pets", data_dir=str(out)), 6
+    ),
     "movielens": PreparedSet(
+        "movielens",
         ratings,
         lambda out: MovieLens(corpus="few", num_eval_negatives=2, data_dir=str(out)),
         15,
     ),
     "parallel_text": PreparedSet(
+        "parallel_text",
         sentences,
         lambda out: ParallelText(
             corpus="few", vocabulary_size=330, row_length=24, data_dir=str(out)
         ),
         0,
+        needs=("sentencepiece",),
     ),
-    "squad": PreparedSet(questions, lambda out: Squad(data_dir=str(out)), 3),
+    "squad": PreparedSet("squad", questions, lambda out: Squad(data_dir=str(out)), 3),
+    "token_shards": PreparedSet(
+        "token_shards",
+        text,
+        lambda out: TokenShards(sequence_length=16, data_dir=str(out)),
+        0,
+    ),
     "coco": PreparedSet(
-        objects, lambda out: Coco(corpus="cells", height=20, width=30, data_dir=str(out)), 3
+        "coco",
+        objects,
+        lambda out: Coco(corpus="cells", height=20, width=30, data_dir=str(out)),
+        3,
+        needs=("hotcoco", "array_record", "tensorflow_datasets"),
     ),
 }

@@ -3,12 +3,14 @@
 import dataclasses
 import json
 import math
+import shutil
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import small_tokens
 from first_steps import train_steps, train_text, training
 from flax import nnx
 
@@ -16,10 +18,8 @@ from dawnjax.__main__ import main
 from dawnjax.config.experiment import Target
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.input_pipeline.datasets import token_shards
-from dawnjax.input_pipeline.datasets.synthetic_tokens import SyntheticTokens
-from dawnjax.input_pipeline.datasets.token_shards import TokenShards, shard_of
-from dawnjax.input_pipeline.preparation.token_sources import documents_of
+from dawnjax.input_pipeline.datasets.synthetic import SyntheticTokens
+from dawnjax.input_pipeline.datasets.token_shards import TokenShards, documents_of
 from dawnjax.input_pipeline.reading.dataset import DataError
 from dawnjax.input_pipeline.reading.token_words import words_file
 from dawnjax.machine.mesh import make_mesh
@@ -35,16 +35,14 @@ EXECUTION = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_
 SMALL = LanguageModel(num_layers=4, width=16, num_heads=2, zero_projections=False)
 
 
-def write(directory, vocabulary: Any = "bytes", **streams):
-    for name, tokens in streams.items():
-        (directory / f"{name}.bin").write_bytes(shard_of(np.asarray(tokens)))
-    return TokenShards(data_dir=str(directory), sequence_length=4, vocabulary=vocabulary)
+def write(directory, kind: Any = "bytes", **streams):
+    small_tokens.write(directory / "tokens", **streams)
+    return TokenShards(data_dir=str(directory / "tokens"), sequence_length=4, vocabulary=kind)
 
 
 def packed(directory, marks, **streams):
     """Rows that lie apart, of which an evaluation counts the tokens that are marked."""
-    data = write(directory, **streams)
-    np.save(directory / "val.mask.npy", np.array(marks))
+    data = write(directory, mask=marks, **streams)
     return dataclasses.replace(data, rows="apart", masks_prompts=True)
 
 
@@ -53,8 +51,9 @@ def build(config, **changes):
     return config.build(**arguments, execution=EXECUTION, rngs=nnx.Rngs(0))
 
 
-def test_rows_cross_shards_and_predict_each_token_once(tmp_path):
-    data = write(tmp_path, a_train=[256, 1, 2], b_train=range(3, 11), val=[256, 5, 6, 7, 8, 9])
+def test_rows_predict_each_token_once(tmp_path):
+    streams = {"train": [256, 1, 2, *range(3, 11)], "val": [256, 5, 6, 7, 8, 9]}
+    data = write(tmp_path, **streams)
     spec = data.spec()
     assert (spec.num_train_examples, spec.num_eval_examples) == (2, 2)
     rows = data.load("train")["tokens"][np.array([0, 1])]
@@ -64,8 +63,8 @@ def test_rows_cross_shards_and_predict_each_token_once(tmp_path):
         evaluated["tokens"][np.arange(2)], [[256, 5, 6, 7, 8], [8, 9, 256, 256, 256]]
     )
     np.testing.assert_array_equal(evaluated["num_targets"], [4, 1])
-    (tmp_path / "val.bin").write_bytes(shard_of(np.array([256, 5, 6, 7, 8, 10])))
-    assert data.spec().fingerprint != spec.fingerprint
+    changed = write(tmp_path, **{**streams, "val": [256, 5, 6, 7, 8, 10]})
+    assert changed.spec().fingerprint != spec.fingerprint
 
 
 def test_rows_that_lie_apart_share_no_token_and_count_what_is_marked(tmp_path):
@@ -86,18 +85,12 @@ def test_rows_that_lie_apart_share_no_token_and_count_what_is_marked(tmp_path):
     np.testing.assert_array_equal(
         evaluated["is_target"], [[True, False, True, False], [True, False, False, False]]
     )
-    assert spec.fingerprint != packed(tmp_path, [True] * 9).spec().fingerprint
-    for content, line in (
-        (np.ones(8, bool), r"mask.npy: is bool \[8\]; wanted bool \[9\]"),
-        (np.ones(9, int), r"mask.npy: is int64 \[9\]; wanted bool \[9\]"),
-        (np.zeros(9, bool), "marks no target"),
-    ):
-        np.save(tmp_path / "val.mask.npy", content)
-        with pytest.raises(DataError, match=line):
-            data.spec()
-    (tmp_path / "val.mask.npy").unlink()
-    with pytest.raises(DataError, match=r"val.mask.npy: no such file"):
-        data.spec()
+    other = packed(tmp_path, [True] * 9, train=range(10), val=range(9))
+    assert spec.fingerprint != other.spec().fingerprint
+    with pytest.raises(DataError, match="eval_mask.npy: marks no target"):
+        packed(tmp_path, [False] * 9, train=range(10), val=range(9)).spec()
+    with pytest.raises(DataError, match="tokens: has no mask of prompts"):
+        packed(tmp_path, None, train=range(10), val=range(9)).spec()
 
 
 def test_a_large_vocabulary_has_tokens_of_32_bits(tmp_path):
@@ -110,57 +103,72 @@ def test_a_large_vocabulary_has_tokens_of_32_bits(tmp_path):
     np.testing.assert_array_equal(rows, [[128_000, 1, 2, 100_000, 4], [4, 5, 6, 7, 8]])
     evaluated = data.load("eval")["tokens"][np.array([0])]
     np.testing.assert_array_equal(evaluated, [[128_000, 70_000, 2, 128_000, 128_000]])
-    # A shard of small tokens alone may have 16 bits, as GPT-2's have.
-    (tmp_path / "val.bin").write_bytes(shard_of(np.array([1, 2, 3])))
-    np.testing.assert_array_equal(data.load("eval")["tokens"][np.array([0])][0, :3], [1, 2, 3])
-    body = (tmp_path / "train.bin").read_bytes()
-    (tmp_path / "train.bin").write_bytes(body[:4] + b"\1" + body[5:])
-    with pytest.raises(DataError, match="byte 4: the version is 1, wanted 7"):
-        data.spec()
+    # A split of small tokens alone may have 16 bits, as GPT-2's have.
+    small = write(tmp_path, "llama3", train=tokens, val=[1, 2, 3])
+    np.testing.assert_array_equal(small.load("eval")["tokens"][np.array([0])][0, :3], [1, 2, 3])
 
 
-def test_a_shard_is_of_the_split_whose_word_its_name_has(tmp_path):
-    names = {"retrieval_train_1": [256, *range(8)], "retrieval_val_0": [256, 1, 2, 3, 4]}
-    spec = write(tmp_path, **names).spec()
-    assert (spec.num_train_examples, spec.num_eval_examples) == (2, 1)
-    (tmp_path / "retrieval_val_0.bin").rename(tmp_path / "retrieval_0.bin")
-    with pytest.raises(DataError, match=r"no file \*val\*.bin is there"):
-        write(tmp_path).spec()
+def shards(folder, **streams):
+    """Prepare shards in llm.c's form; their names say their splits."""
+    folder.mkdir(exist_ok=True)
+    for name, tokens in streams.items():
+        (folder / f"{name}.bin").write_bytes(small_tokens.shard(tokens))
+    out = folder.with_name("out")
+    return main(["prepare", "--dataset=token_shards", f"--from={folder}", f"--out={out}"])
+
+
+def test_shards_of_others_are_taken(tmp_path, capsys):
+    names = {
+        "retrieval_train_1": range(8),
+        "a_train": [256, 9],
+        "medieval-Valid-2": range(100, 120),
+    }
+    assert shards(tmp_path / "of_others", **names) == 0
+    assert "10 tokens to train on; 20 tokens to evaluate" in capsys.readouterr().out
+    data = TokenShards(data_dir=str(tmp_path / "out"), sequence_length=9)
+    row = data.load("train")["tokens"][np.array([0])][0]
+    assert row.tolist() == [256, 9, *range(8)]  # in the order of the names
+    assert data.load("eval")["tokens"][np.array([1])][0].tolist() == list(range(109, 119))
+    # A vocabulary beside them comes along.
+    (tmp_path / "of_others" / "vocabulary.json").write_bytes(words_file(0, [0, *[1] * 256]))
+    assert shards(tmp_path / "of_others") == 1 and "--overwrite" in capsys.readouterr().err
+    shutil.rmtree(tmp_path / "out")
+    assert shards(tmp_path / "of_others") == 0
+    spec = dataclasses.replace(data, vocabulary="file").spec()
+    assert (spec.vocabulary_size, spec.separator) == (257, 0)
+    (tmp_path / "of_others" / "train_val.bin").write_bytes(small_tokens.shard(range(20)))
+    assert shards(tmp_path / "of_others") == 1
+    assert "train_val.bin: has not one of train and val in its name" in capsys.readouterr().err
+    assert shards(tmp_path / "few", a_train=range(9)) == 2
+    assert "no file *val*.bin is there" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("damage", "line"),
     [
-        (lambda body: body[:500], "ends at byte 500, within its header of 1024"),
-        (lambda body: b"\0" + body[1:], "byte 0: the magic number is 20240384, wanted 20240520"),
-        (lambda body: body[:4] + b"\2" + body[5:], "byte 4: the version is 2, wanted 1"),
-        (lambda body: body[:-2], "the file would end at byte 1036; it ends at 1034"),
+        (lambda body: body[:500], "its header tells 6 tokens, so that it would end at byte 1036"),
+        (lambda body: b"\0" + body[1:], "begins with 20240384 and version 1"),
+        (lambda body: body[:4] + b"\2" + body[5:], "begins with 20240520 and version 2"),
+        (lambda body: body[:-2], "its header tells 6 tokens, so that it would end at byte 1036"),
     ],
 )
-def test_a_damaged_shard_is_refused_by_place(tmp_path, damage, line):
-    data = write(tmp_path, train=range(9), val=range(6))
-    path = tmp_path / "val.bin"
-    path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(DataError, match=line) as error:
-        data.spec()
-    assert str(path) in str(error.value)
+def test_a_damaged_shard_is_one_line(tmp_path, damage, line, capsys):
+    folder = tmp_path / "few"
+    folder.mkdir()
+    (folder / "val.bin").write_bytes(damage(small_tokens.shard(range(6))))
+    assert shards(folder, train=range(9)) == 1
+    error = capsys.readouterr().err
+    assert f"{folder / 'val.bin'}: {line}" in error and error.count("\n") == 1
 
 
-def test_a_token_outside_the_vocabulary_is_refused_before_the_clock(tmp_path, monkeypatch):
+def test_a_token_outside_the_vocabulary_is_refused_before_the_clock(tmp_path):
     data = write(tmp_path, train=[256, 1, 2, 300, 4], val=range(6))
-    message = r"train.bin: token 3 is 300, outside the vocabulary of 257 \(data.vocabulary=bytes\)"
+    message = r"train_tokens.npy: holds the token 300, outside the vocabulary of 257 .*=bytes\)"
     with pytest.raises(DataError, match=message):
         data.spec()
-    # Of a large file parts alone are read before the clock, and each row when it is needed.
-    monkeypatch.setattr(token_shards, "WHOLE_BYTES", 0)
-    monkeypatch.setattr(token_shards, "SAMPLE_BYTES", 2)
-    monkeypatch.setattr(token_shards, "SAMPLES", 2)
-    data.spec()
-    with pytest.raises(DataError, match=message):
-        data.load("train")["tokens"][np.array([0])]
 
 
-def test_every_token_of_a_small_file_is_in_the_fingerprint(tmp_path):
+def test_every_token_is_in_the_fingerprint(tmp_path):
     tokens = np.full(50_000, 7)
     before = write(tmp_path, train=tokens, val=range(6)).spec().fingerprint
     tokens[33_333] = 8
@@ -412,31 +420,27 @@ TEXT = (
 )
 
 
-@pytest.mark.parametrize("size", [None, 300])
-def test_text_becomes_tokens_that_stand_for_its_bytes(tmp_path, size, capsys):
+def test_text_becomes_tokens_that_stand_for_its_bytes(tmp_path, capsys):
     source = tmp_path / "text.txt"
     source.write_text(TEXT * 20)
     command = ["prepare", "--dataset=token_shards", f"--from={source}", f"--validation={source}"]
     command += ["--documents=blank_lines", f"--out={tmp_path / 'out'}"]
-    assert main([*command, *([f"--vocabulary_size={size}"] if size else [])]) == 0
-    assert "60 documents" in capsys.readouterr().out
-    kind = "file" if size else "bytes"
-    data = TokenShards(data_dir=str(tmp_path / "out"), vocabulary=kind, sequence_length=8)
-    spec, rows = data.spec(), data.load("train")["tokens"]
-    tokens = rows[np.arange(len(rows))][:, :-1].ravel()
-    assert (tokens == spec.separator).sum() in (59, 60)
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert "in 60 documents" in said
+    assert "60 of 60 documents to evaluate are in the training split too" in said
+    data = TokenShards(data_dir=str(tmp_path / "out"), sequence_length=8)
+    tokens = np.load(tmp_path / "out" / "train_tokens.npy")
     documents = [
         "Ein  Satz,\nzwei Zeilen.",
         "Ein zweites Dokument: \u00fcber 99 \u2192 100.",
         "\tdrittes",
     ]
-    total = sum(len(text.encode()) for text in 20 * documents)
-    missing = sum(spec.bytes_of_token[token] for token in tokens)
-    assert total - 8 * 12 <= missing <= total  # the last tokens make no whole row
-    # Done again it changes nothing; with another vocabulary it asks first.
-    assert main([*command, *([f"--vocabulary_size={size}"] if size else [])]) == 0
-    assert main([*command, *([] if size else ["--vocabulary_size=300"])]) == 1
-    assert "--overwrite" in capsys.readouterr().err
+    wanted = [token for text in 20 * documents for token in [256, *text.encode()]]
+    assert tokens.tolist() == wanted
+    assert sum(data.spec().bytes_of_token[token] for token in wanted) == len(wanted) - 60
+    with pytest.raises(ValueError, match="was prepared with bytes; give --data.vocabulary=bytes"):
+        dataclasses.replace(data, vocabulary="gpt2").spec()
 
 
 LINES = ("Erster Satz,\u2028noch er.", "Zweiter  Satz.\tEnde")
@@ -482,7 +486,7 @@ def test_pairs_count_their_completions_alone(tmp_path, capsys):
     status, data = prepared(tmp_path, "pairs", source, source, "--longest_document=8")
     assert status == 0
     said = capsys.readouterr().out
-    assert "2 documents, 9 tokens (1 longer ones left out), of which 3 count" in said
+    assert "9 tokens to evaluate in 2 documents (1 longer ones left out), of which 3 count" in said
     evaluated = data.load("eval")
     tokens = [256, *b"abc"], [256, *b"def"]  # the ninth token makes no row
     np.testing.assert_array_equal(evaluated["tokens"][np.arange(2)][:, :4], tokens)
@@ -519,7 +523,10 @@ def test_packed_rows_keep_their_tokens_and_masks(form, tmp_path, capsys):
 
     paths = write_rows("train", train), write_rows("valid", valid)
     status, data = prepared(tmp_path, "rows", *paths)
-    assert status == 0 and "2 rows, 8 tokens, of which 4 count" in capsys.readouterr().out
+    assert (
+        status == 0
+        and "8 tokens to evaluate in 2 rows, of which 4 count" in capsys.readouterr().out
+    )
     evaluated = data.load("eval")
     np.testing.assert_array_equal(evaluated["tokens"][np.arange(2)][:, :4], valid["input_ids"])
     np.testing.assert_array_equal(
@@ -542,9 +549,8 @@ def test_packed_rows_keep_their_tokens_and_masks(form, tmp_path, capsys):
 
 
 def test_a_damaged_vocabulary_is_refused_by_name(tmp_path):
-    data = write(tmp_path, "file", train=range(9), val=range(6))
     with pytest.raises(DataError, match="vocabulary.json: data.vocabulary=file needs this file"):
-        data.spec()
+        write(tmp_path, "file", train=range(9), val=range(6)).spec()
     for content, line in (
         (b"{", "vocabulary.json:1: no JSON"),
         (b"[]", "bytes_of_token must be a list of whole numbers from 0"),
@@ -553,11 +559,11 @@ def test_a_damaged_vocabulary_is_refused_by_name(tmp_path):
         (b'{"bytes_of_token": [1], "separator": 0}', "has 1 tokens; wanted 2 to 262144"),
         (b'{"bytes_of_token": [1, 1], "separator": 2}', "separator must be a token from 0 to 1"),
     ):
-        (tmp_path / "vocabulary.json").write_bytes(content)
+        data = write(tmp_path, "file", train=range(9), val=range(6), vocabulary=content)
         with pytest.raises(DataError, match=line):
             data.spec()
-    (tmp_path / "vocabulary.json").write_bytes(words_file(0, [0, *[1] * 8]))
-    spec = data.spec()
+    words = words_file(0, [0, *[1] * 8])
+    spec = write(tmp_path, "file", train=range(9), val=range(6), vocabulary=words).spec()
     assert (spec.vocabulary_size, spec.separator, spec.vocabulary) == (9, 0, "file")
 
 

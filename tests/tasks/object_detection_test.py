@@ -21,8 +21,7 @@ from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.config.run_options import MeshShape
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.datasets.coco import Coco
-from dawnjax.input_pipeline.datasets.synthetic import Synthetic
-from dawnjax.input_pipeline.datasets.synthetic_objects import SyntheticObjects
+from dawnjax.input_pipeline.datasets.synthetic import Synthetic, SyntheticObjects
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.models.resnet import ResNet
 from dawnjax.optim.optimizers import learning_rate

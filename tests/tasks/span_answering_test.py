@@ -14,7 +14,7 @@ from task_table import copied_run
 from trained import result_of
 
 from dawnjax.__main__ import main
-from dawnjax.input_pipeline.datasets.synthetic_questions import SyntheticQuestions
+from dawnjax.input_pipeline.datasets.synthetic import SyntheticQuestions
 from dawnjax.input_pipeline.reading.dataset import Declaration
 from dawnjax.input_pipeline.reading.questions import Lengths
 from dawnjax.models.bidaf import BiDAF

@@ -12,7 +12,7 @@ import pytest
 from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.config.run_options import MeshShape
 from dawnjax.evaluation import EvaluationFeed
-from dawnjax.input_pipeline.datasets.synthetic_objects import SyntheticObjects
+from dawnjax.input_pipeline.datasets.synthetic import SyntheticObjects
 from dawnjax.input_pipeline.reading.batches import APART
 from dawnjax.machine.mesh import batch_sharding, make_mesh, place
 from dawnjax.models.execution import Execution

@@ -1,1 +1,0 @@
-"""From the originals to the form on disk, once, for `dawnjax prepare`."""
