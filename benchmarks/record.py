@@ -91,7 +91,7 @@ def run_ours(arguments: argparse.Namespace, first: int, trials: int) -> dict[str
         command = [sys.executable, "-m", "dawnjax", "record"]
         command += [f"--experiment={arguments.experiment}"]
         command += ["--tiny"] if arguments.tiny else [f"--data.data_dir={arguments.data}"]
-        command += [f"--seed={first}", f"--trials={trials}", f"--out={out}", *arguments.flags]
+        command += [f"--seed={first}", f"--seeds={trials}", f"--out={out}", *arguments.flags]
         with tempfile.TemporaryFile() as said:
             process = subprocess.Popen(
                 command, stdout=sys.stderr, stderr=said, start_new_session=True

@@ -1,5 +1,6 @@
 """The command line: `dawnjax COMMAND [PATH...] --flags`, or `python -m dawnjax`."""
 
+import contextlib
 import errno
 import importlib
 import io
@@ -8,8 +9,12 @@ import signal
 import sys
 import time
 import traceback
+from typing import TYPE_CHECKING
 
 import dawnjax
+
+if TYPE_CHECKING:
+    from dawnjax.commands.answer import Answer
 
 COMMANDS = {
     "train": ("train", "train one trial of an experiment to its target quality"),
@@ -30,6 +35,7 @@ COMMANDS = {
     "plan": ("plan", "predict time and cost on hardware that is not here, by compiling for it"),
     "race": ("race", "a race to a quality that anyone can enter: submit, verify, board"),
     "report": ("report", "write results as one HTML page, and every table as CSV and JSON"),
+    "watch": ("watch", "the report of runs as a page on localhost that renews itself"),
     "check": ("check", "validate run directories and their logs"),
     "doctor": ("doctor", "try a new machine: devices, speed, a sharded run, profile, checkpoint"),
 }
@@ -68,56 +74,80 @@ def main(argv: list[str] | None = None) -> int:
     if name in ("--help", "-h", "help", "--version", "version"):
         print(_version() if "version" in name else _usage())
         return 0
-    if name not in COMMANDS:
-        from dawnjax.config.command_line import closest
-
-        near = closest(name, list(COMMANDS))
-        hint = f"did you mean {near!r}?" if near else f"commands: {', '.join(COMMANDS)}"
-        print(f"dawnjax: no command {name!r}; {hint}", file=sys.stderr)
-        return 2
     return run_command(name, rest)
 
 
 def run_command(name: str, argv: list[str]) -> int:
     """Run one command; a mistake of the user's or of their files is one line on standard error."""
+    from dawnjax import records
+    from dawnjax.commands import answer
+    from dawnjax.errors import ExitStatus
+
+    argv, wants_json = answer.asked(argv)
+    with answer.standard_output_for_answers() if wants_json else contextlib.nullcontext():
+        found = _answered(name, argv)
+    # A command that joined other processes parts from them last, with its status known.
+    processes = sys.modules.get("dawnjax.cluster.processes")
+    try:
+        if wants_json and (processes is None or processes.is_first()):
+            print(records.json_text(found.to_json(name)))
+        elif found.text and not wants_json:
+            print(found.text)
+    except BrokenPipeError:
+        pass  # `_lost_reader` says so
+    status = int(found.status)
+    if _lost_reader():
+        status = status or ExitStatus.FAILED
+    return status if processes is None else processes.leave(status)
+
+
+def _answered(name: str, argv: list[str]) -> "Answer":
+    from dawnjax.commands.answer import Answer
     from dawnjax.config.command_line import HelpRequested
     from dawnjax.errors import ConfigError, ExitStatus, RunError
     from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
     from dawnjax.text import escaped
 
-    line = ""
+    line, status = "", ExitStatus.FAILED
     try:
-        command = importlib.import_module(f"dawnjax.commands.{COMMANDS[name][0]}")
-        status = int(command.main(argv))
-        if _lost_reader():
-            status = status or ExitStatus.FAILED
+        if name not in COMMANDS:
+            raise ConfigError(_unknown(name))
+        return importlib.import_module(f"dawnjax.commands.{COMMANDS[name][0]}").main(argv)
     except HelpRequested as help_requested:
-        print(help_requested)
-        status = ExitStatus.DONE
+        return Answer(text=str(help_requested))
     except BrokenPipeError:
         _lost_reader()
-        status = ExitStatus.FAILED
     except (ConfigError, MissingDataError) as error:
         line, status = str(error), ExitStatus.WRONG_USE
     except (RunError, DataError) as error:
-        line, status = str(error), ExitStatus.FAILED
+        line = str(error)
     except KeyboardInterrupt:
         line, status = "interrupted", ExitStatus.INTERRUPTED
     except BaseException as error:
         # A path of the user's of which nothing can be asked, not even whether it exists.
         unusable = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES)
-        is_wrong_use = isinstance(error, OSError) and error.errno in unusable
-        status = ExitStatus.WRONG_USE if is_wrong_use else ExitStatus.FAILED
+        if isinstance(error, OSError) and error.errno in unusable:
+            status = ExitStatus.WRONG_USE
         line = _fault_of_others(error)
         if processes := sys.modules.get("dawnjax.cluster.processes"):
             processes.explain(error)
         if not line and not isinstance(error, SystemExit):
             traceback.print_exc()  # a fault of the program itself: nobody else can say where
+            return Answer(status=status, reasons=[f"{type(error).__name__}: {error}"])
     if line:
-        print(escaped(f"dawnjax {name}: {line}"), file=sys.stderr)
-    # A command that joined other processes parts from them last, with its status known.
-    processes = sys.modules.get("dawnjax.cluster.processes")
-    return status if processes is None else processes.leave(status)
+        line = escaped(line)
+        print(
+            f"dawnjax {name}: {line}" if name in COMMANDS else f"dawnjax: {line}", file=sys.stderr
+        )
+    return Answer(status=status, reasons=[line] if line else ())
+
+
+def _unknown(name: str) -> str:
+    from dawnjax.config.command_line import closest
+
+    near = closest(name, list(COMMANDS))
+    hint = f"did you mean {near!r}?" if near else f"commands: {', '.join(COMMANDS)}"
+    return f"no command {name!r}; {hint}"
 
 
 def main_of_process() -> int:

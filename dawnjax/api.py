@@ -79,7 +79,7 @@ def train_in_process(
         gc.freeze()
     status = ExitStatus.FAILED
     try:
-        status = train_to_target(request, RunClock(start), argv, shows=shows)
+        status, _ = train_to_target(request, RunClock(start), argv, shows=shows)
     finally:
         processes.leave(status)
         dawnjax.runs_before += 1

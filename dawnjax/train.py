@@ -6,7 +6,8 @@ steps at a time, runs ahead of them, and waits only where a comment says why.
 """
 
 import math
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,9 +42,16 @@ EXIT_STATUSES = {
 }
 
 
+class Ended(NamedTuple):
+    """How an attempt ended, and the directory of its run."""
+
+    status: ExitStatus
+    run_dir: Path
+
+
 def train_to_target(
     request: Request, clock: RunClock, argv: list[str], *, shows: bool = True
-) -> ExitStatus:
+) -> Ended:
     """Train one trial until an evaluation reaches the target or the budget is spent.
 
     Args:
@@ -67,10 +75,12 @@ def train_to_target(
     # The same command resumes a stopped run and shows the result of a finished one.
     run = open_run(request, spec, clock)
     if run.earlier.status:
-        return EXIT_STATUSES[report_finished(run, shows=shows)]
+        return Ended(EXIT_STATUSES[report_finished(run, shows=shows)], run.directory.path)
     with Attempt(run, session.mesh, watchdog, argv, shows=shows) as attempt:
-        return EXIT_STATUSES[_train(session, request.seed, attempt)]
-    return EXIT_STATUSES[attempt.ended]  # what followed the training failed, and was a warning
+        return Ended(EXIT_STATUSES[_train(session, request.seed, attempt)], run.directory.path)
+    return Ended(
+        EXIT_STATUSES[attempt.ended], run.directory.path
+    )  # what followed the training failed, and was a warning
 
 
 def _train(session: Session, seed: int, attempt: Attempt) -> str:

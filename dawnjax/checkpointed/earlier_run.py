@@ -3,6 +3,7 @@
 import dataclasses
 import datetime
 import functools
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -62,7 +63,8 @@ class EarlierRun:
 def add_run_flags(flag_values: flags.FlagValues) -> None:
     text = functools.partial(flags.DEFINE_string, flag_values=flag_values)
     text("data_dir", "", "Where the run's own data lie, if not where the run had them.")
-    text("experiment", "", "The file that defines the run's own classes, if any; it is executed.")
+    moved = "The file of the run's own classes, if it lies elsewhere now; it is executed."
+    text("experiment", "", moved)
 
 
 def run_argument(flag_values: flags.FlagValues, argv: Sequence[str]) -> EarlierRun | None:
@@ -76,11 +78,15 @@ def run_argument(flag_values: flags.FlagValues, argv: Sequence[str]) -> EarlierR
 
 
 def read_run(path: Path, data_dir: str = "", experiment_file: str = "") -> EarlierRun:
-    """Read a run directory, without its state; executes `experiment_file`, if given.
+    """Read a run directory, without its state; executes the file of its own classes, if any.
+
+    Without `experiment_file` that is the file that the run was made with, where it still lies there
+    with the same text.
 
     ConfigError if it is no run directory, or the data are not the run's.
     """
     directory, record = read_directory(path)
+    experiment_file = experiment_file or _recorded_file(record)
     classes = classes_of_file(experiment_file) if experiment_file else {}
     try:
         experiment = from_json(Experiment, record["experiment"], classes)
@@ -108,6 +114,22 @@ def read_run(path: Path, data_dir: str = "", experiment_file: str = "") -> Earli
             f"{directory.path} was trained on other data or by another version of the experiment"
         )
     return EarlierRun(directory, record, experiment, spec)
+
+
+def _recorded_file(record: dict[str, Any]) -> str:
+    """File of one's own classes that a run was made with; empty without one.
+
+    A stranger's run may name any file: only one of the user's own, with the run's text, is taken.
+    """
+    source = record.get("source")
+    if not isinstance(source, dict) or "code" not in record["identity_fields"]:
+        return ""
+    try:
+        file, text = Path(source["path"]), source["text"]
+        is_own = file.stat().st_uid == os.getuid()
+        return str(file) if is_own and records.read_plain(file).decode() == text else ""
+    except (OSError, *records.FORGED):
+        return ""
 
 
 def read_directory(path: Path) -> tuple[RunDirectory, dict[str, Any]]:

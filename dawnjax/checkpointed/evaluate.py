@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import math
 from typing import Any
 
 import jax
@@ -18,6 +17,7 @@ from dawnjax.errors import RunError
 from dawnjax.evaluation import EvaluationFeed, evaluate, reaches
 from dawnjax.feed import input_shapes
 from dawnjax.page.table import of_words
+from dawnjax.page.words import counted
 from dawnjax.programs import compile_evaluation
 from dawnjax.runs.log import log_path, read_events
 from dawnjax.session import joined
@@ -35,34 +35,28 @@ def evaluate_run(
     other: tuple[str, LabelledSet] | None,
     options: RunOptions,
     differences: dict[str, Any],
-) -> None:
-    """Restore the newest checkpoint, measure its own split or `other`, and print the metrics.
+) -> tuple[dict[str, Any], str] | None:
+    """Restore the newest checkpoint and measure its own split, or `other` beside it.
 
-    `differences` are fields of the task that only an evaluation reads and that differ from the
-    run's.
+    Returns what was found and its text; None on all processes but the first. `differences` are
+    fields of the task that only an evaluation reads and that differ from the run's.
     """
     session, watchdog = joined(run.experiment, run.spec, options)
     recipe, restored = restore(
         run, session.mesh, options, "evaluate", lambda: watchdog.report("restore", 0)
     )
     if other is not None:
-        _compare(run, other, options, differences, recipe, restored)
-        return
+        return _compare(run, other, options, differences, recipe, restored)
     experiment = run.experiment
     metrics = _measure(recipe, restored, options, recipe.setting, experiment.data.load("eval"))
     if jax.process_index() != 0:
-        return
-    row = {
-        "step": restored.step,
-        "examples": run.spec.num_eval_examples,
-        **metrics,
-        "reached": None if differences else reaches(experiment.targets, metrics),
-    }
+        return None
+    record = _record(run, restored.step, metrics, "measured now")
     if differences:
-        row["evaluation_fields"] = _evaluation_fields(experiment.task)
-        row["reached_reason"] = "the target is for the run's own evaluation"
-    # JSON has no NaN.
-    print(records.json_text({name: _plain(value) for name, value in row.items()}))
+        record["reasons"] = {"reached": "the target is for the run's own evaluation"}
+    else:
+        record["reached"] = reaches(experiment.targets, metrics)
+    return record, escaped(_shown(record, experiment.task))
 
 
 def _compare(
@@ -72,7 +66,7 @@ def _compare(
     differences: dict[str, Any],
     recipe: Recipe,
     restored: Restored,
-) -> None:
+) -> tuple[dict[str, Any], str] | None:
     experiment, (name, labelled) = run.experiment, other
     if processes.same_text(labelled.fingerprint) != labelled.fingerprint:
         raise RunError(f"{name} is not the same on all hosts")
@@ -87,8 +81,10 @@ def _compare(
     setting = dataclasses.replace(recipe.setting, spec=labelled.spec, data=data)
     metrics = _measure(recipe, restored, options, setting, labelled.examples)
     if jax.process_index() != 0:
-        return
-    record = _record(run, other, restored.step, own_metrics, own_source, metrics)
+        return None
+    record = _record(run, restored.step, own_metrics, own_source)
+    record |= _beside(run, other, own_metrics, metrics)
+    record["reasons"] = {"reached": "the target is for the run's own evaluation"}
     record["devices"] = {
         "kind": recipe.mesh.devices.flat[0].device_kind,
         "platform": platform_of(recipe.mesh),
@@ -97,8 +93,8 @@ def _compare(
     how = "".join(f"-{key.rpartition('.')[2]}{value}" for key, value in differences.items())
     file = run.directory.path / "evaluations" / f"{name}-step{restored.step}{how}.json"
     records.write_json(file, record, durable=True)
-    print(escaped(_shown(record, experiment.task)))
-    print(f"written: {file}")
+    text = f"{escaped(_shown(record, experiment.task))}\nwritten: {file}"
+    return {**record, "file": str(file)}, text
 
 
 def _measure(
@@ -110,10 +106,6 @@ def _measure(
     programs = compile_evaluation(measured, shapes, lambda *_: None)
     feed = EvaluationFeed(shapes, recipe.mesh, examples)
     return evaluate(measured, programs, restored.state, feed, calls_in_flight(measured, shapes, 1))
-
-
-def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _evaluation_fields(task: Task) -> dict[str, Any]:
@@ -138,14 +130,9 @@ def _recorded(run: EarlierRun, step: int) -> dict[str, Any] | None:
 
 
 def _record(
-    run: EarlierRun,
-    other: tuple[str, LabelledSet],
-    step: int,
-    own_metrics: dict[str, Any],
-    own_source: str,
-    metrics: dict[str, Any],
+    run: EarlierRun, step: int, own_metrics: dict[str, Any], own_source: str
 ) -> dict[str, Any]:
-    experiment, spec, (name, labelled) = run.experiment, run.spec, other
+    experiment, spec = run.experiment, run.spec
     return {
         "schema_version": SCHEMA_VERSION,
         **run.described(step),
@@ -158,6 +145,22 @@ def _record(
             "source": own_source,
             "metrics": own_metrics,
         },
+        "other": None,
+        "drop": {},
+        "reached": None,
+        "reasons": {},
+        "notes": [],
+    }
+
+
+def _beside(
+    run: EarlierRun,
+    other: tuple[str, LabelledSet],
+    own_metrics: dict[str, Any],
+    metrics: dict[str, Any],
+) -> dict[str, Any]:
+    name, labelled = other
+    return {
         "other": {
             "name": name,
             "kind": labelled.kind,
@@ -166,8 +169,8 @@ def _record(
             "metrics": metrics,
         },
         "drop": drops(
-            experiment.task.metrics,
-            (own_metrics, spec.num_eval_examples),
+            run.experiment.task.metrics,
+            (own_metrics, run.spec.num_eval_examples),
             (metrics, labelled.spec.num_eval_examples),
         ),
         "notes": list(labelled.notes),
@@ -180,7 +183,7 @@ def _own_name(run: EarlierRun) -> str:
 
 
 def _shown(record: dict[str, Any], task: Task) -> str:
-    sides = (record["own"], record["other"])
+    sides = [side for side in (record["own"], record["other"]) if side]
     names = [name for name in sides[0]["metrics"] if find_metric(task, name)]
 
     def text(name: str, value: float | None) -> str:
@@ -205,4 +208,7 @@ def _shown(record: dict[str, Any], task: Task) -> str:
             else f"95 % interval {text(name, interval[0])} to {text(name, interval[1])}"
         )
         lines.append(f"drop of {name}: {text(name, drop['value'])} ({spread})")
-    return "\n".join(lines + [f"note: {note}" for note in record["notes"]])
+    if record["other"] is None:
+        words = {True: "reached", False: "not reached", None: record["reasons"].get("reached")}
+        lines.append(f"target: {words[record['reached']]}")
+    return "\n".join(lines + [f"note: {note}" for note in counted(record["notes"])])

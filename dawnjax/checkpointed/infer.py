@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +35,11 @@ KEPT_SIDE, JPEG_QUALITY = 640, 60
 
 def infer_run(
     run: EarlierRun, options: RunOptions, num_examples: int, warm_up: int, draw: str = ""
-) -> None:
-    """Answer examples with the newest checkpoint on one device; writes and shows latencies.
+) -> tuple[dict[str, Any], str]:
+    """Answer examples with the newest checkpoint on one device; writes latencies.
 
-    `draw` is a folder for pictures of the first answers; empty draws none.
+    Returns the record and its text. `draw` is a folder for pictures of the first answers; empty
+    draws none.
     """
     experiment = run.experiment
     mesh = alone(experiment, run.spec, options, num_devices=1).mesh
@@ -109,18 +110,20 @@ def infer_run(
         name += f"-{len(answers)}of{in_split}"
     file = run.directory.path / "inference" / f"{name}.json"
     records.write_json(file, record, durable=True)
-    print(escaped(_shown(record, experiment.task)))
-    print(f"written: {file}")
+    text = f"{escaped(_shown(record, experiment.task))}\nwritten: {file}"
     if draw and answering.shown is not None:
         folder = records.path_of(draw)
         _draw(folder, file.with_suffix(""), answering.shown, answers, positions)
         shown = min(len(answers), MOST_PICTURES_OF_A_RUN)
         drawn = f"{min(len(answers), MOST_PICTURES)} of {len(answers)} answers in {folder}"
-        print(f"drawn: {drawn}; a report of the run shows the first {shown}")
+        text += f"\ndrawn: {drawn}; a report of the run shows the first {shown}"
+    return {**record, "file": str(file)}, text
 
 
-def predict_run(run: EarlierRun, files: Sequence[Path], options: RunOptions) -> None:
-    """Answer the inputs in files with the newest checkpoint; print a line of JSON for each."""
+def predict_run(
+    run: EarlierRun, files: Sequence[Path], options: RunOptions
+) -> Iterator[dict[str, Any]]:
+    """Answer the inputs in files with the newest checkpoint, one after the other."""
     with own_code("the task's inputs"):
         # Before the checkpoint: files of another kind are answered at once.
         inputs = run.experiment.task.read_inputs(files, run.setting)
@@ -134,7 +137,7 @@ def predict_run(run: EarlierRun, files: Sequence[Path], options: RunOptions) -> 
         answer = answering.answer(answering.example(position))
         with own_code("the task's inputs"):
             stated = inputs.stated(answer, position)
-        print(records.json_text({**given, "answer": stated}), flush=True)
+        yield {**given, "answer": stated}
 
 
 def _draw(folder: Path, kept: Path, shown: Any, answers: list[Any], positions: list[int]) -> None:

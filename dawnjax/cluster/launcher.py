@@ -45,6 +45,10 @@ class Launch:
     launch_command: str
     program: tuple[str, ...]
 
+    @property
+    def resume_command(self) -> str:
+        return f"{self.launch_command} {shlex.join(self.command)}"
+
 
 def launch(job: Launch) -> int:
     """Run the processes to their end, leaving none; returns `joint_status`, or 5 after a signal."""
@@ -97,7 +101,7 @@ def _line_about(job: Launch, number: int, child: Child) -> str:
         how = f"was killed by {signal.Signals(-child.returncode).name}"
     line = f"dawnjax launch: host {number} (pid {child.pid}) {how}"
     if any(flag.startswith("--run_dir=") for flag in job.command):
-        line += f"; resume with: {job.launch_command} {shlex.join(job.command)}"
+        line += f"; resume with: {job.resume_command}"
     return line
 
 

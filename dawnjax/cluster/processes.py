@@ -54,6 +54,12 @@ def leave(exit_status: int) -> int:
     return exit_status if watchdog is None else watchdog.leave(exit_status)
 
 
+def is_first() -> bool:
+    """True on the process that speaks for all: number 0, or one that has joined no others."""
+    store = _watchdog and _watchdog.store
+    return store is None or store.process_index == 0
+
+
 def explain(error: BaseException) -> None:
     """End this process, naming the host at fault, if an error is the echo of that host's end."""
     if _watchdog is not None:

@@ -1,5 +1,6 @@
 """`dawnjax check`: a run's result against its log, an MLPerf log against the rules of its round."""
 
+import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,9 +9,11 @@ from typing import Any
 from absl import flags
 
 from dawnjax import records
+from dawnjax.commands.answer import Answer
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus, RunError
 from dawnjax.official import compliance
+from dawnjax.page.words import counted
 from dawnjax.runs.directory import RunDirectory, is_record_file, read_events_of, read_existing
 from dawnjax.runs.logged_run import LoggedRun
 from dawnjax.text import escaped
@@ -30,8 +33,40 @@ those of the round that a folder names, such as training_results_v5.1, or of --r
 _LONGEST_LINE = 600
 
 
-def main(argv: list[str]) -> int:
-    """Run the command; returns 1 if anything has a fault."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Checked:
+    """A run directory or a log, checked.
+
+    Attributes:
+      name: Its path; of a log in a folder or an archive its place there.
+      is_ok: Whether it has no fault.
+      faults: What is wrong, a line each.
+      notes: What a reader should know and is no fault.
+    """
+
+    name: str
+    is_ok: bool
+    faults: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+    """Everything that was checked.
+
+    Attributes:
+      faulty: How many of them have a fault.
+    """
+
+    checked: tuple[Checked, ...]
+    faulty: int
+
+
+RESULT = Result
+
+
+def main(argv: list[str]) -> Answer:
+    """Run the command; its status is 1 if anything has a fault."""
     flag_values = flags.FlagValues()
     help_ = "MLPerf's rules, such as 5.1.0. Without it, those of the round."
     flags.DEFINE_string("ruleset", "", help_, flag_values=flag_values)
@@ -44,16 +79,26 @@ def main(argv: list[str]) -> int:
             raise ConfigError(f"there is nothing at {path}")
     if ruleset and ruleset not in (known := compliance.rulesets()):
         raise ConfigError(f"--ruleset={ruleset}: choose from {', '.join(known)}")
-    faulty = 0
+    checked = []
     for name, faults, notes in (it for path in paths for it in check_path(Path(path), ruleset)):
-        for note in notes:
-            print(f"{escaped(name)}: note: {_short(note)}")
-        for fault in faults:
-            print(f"{escaped(name)}: FAULT: {_short(fault)}")
-        if not faults:
-            print(f"{escaped(name)}: ok")
-        faulty += bool(faults)
-    return ExitStatus.FAILED if faulty else ExitStatus.DONE
+        one = Checked(name=name, is_ok=not faults, faults=tuple(faults), notes=tuple(notes))
+        checked.append(one)
+        for line in _lines(one):
+            print(line)
+    faulty = [one for one in checked if one.faults]
+    return Answer(
+        result=Result(checked=tuple(checked), faulty=len(faulty)),
+        status=ExitStatus.FAILED if faulty else ExitStatus.DONE,
+        reasons=[f"{one.name}: {one.faults[0]}" for one in faulty],
+    )
+
+
+def _lines(one: Checked) -> list[str]:
+    """What was found of one, faults of equal text once with their number."""
+    name = escaped(one.name)
+    said = [f"{name}: note: {_short(note)}" for note in counted(one.notes)]
+    said += [f"{name}: FAULT: {_short(fault)}" for fault in counted(one.faults)]
+    return said if one.faults else [*said, f"{name}: ok"]
 
 
 def check_path(path: Path, ruleset: str = "") -> Iterator[tuple[str, list[str], list[str]]]:

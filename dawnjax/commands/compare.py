@@ -8,28 +8,41 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from dawnjax import records
+from dawnjax.commands.answer import Answer
+from dawnjax.commands.told_comparison import (
+    ArmQualities,
+    Change,
+    Decision,
+    DisturbedSides,
+    IsoQuality,
+    Quality,
+    Side,
+    ToldComparison,
+)
+from dawnjax.commands.told_study import Verdict, told_study
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.other_logs import flags as column_flags
 from dawnjax.page.table import of_words
-from dawnjax.page.words import count, of_name, rounded
+from dawnjax.page.words import count, counted, of_name, rounded
 from dawnjax.text import ends_text
 from dawnjax.trials.group import OTHER
 
 if TYPE_CHECKING:
     from dawnjax.statistics.budget import QualityVerdict
-    from dawnjax.statistics.verdict import Verdict
-    from dawnjax.study.at_budget import Budget
-    from dawnjax.study.disturbed import Disturbed
+    from dawnjax.statistics.verdict import Verdict as JudgedTimes
+    from dawnjax.study.at_budget import Budget, Iso, Qualities
+    from dawnjax.study.changes import Change as Changed
+    from dawnjax.study.disturbed import Disturbed as DisturbedTrials
     from dawnjax.study.figures import StudyFigures
-    from dawnjax.study.sides import Side
+    from dawnjax.study.sides import Side as ReadSide
 
 MOST_FIELDS = 20
 """Changed fields in the text; the JSON has all."""
 
 _SHORT_USAGE = "dawnjax compare A B, or one STUDY; --help lists the flags"
 
-USAGE = """dawnjax compare A B|STUDY [--margin=0.05] [--json] [--fail_if_slower_by=FRACTION]
+USAGE = """dawnjax compare A B|STUDY [--margin=0.05] [--fail_if_slower_by=FRACTION]
        dawnjax compare A B --at=seconds=300 [--margin=DIFFERENCE] [--fail_if_worse_by=DIFFERENCE]"""
 
 DESCRIPTION = """
@@ -74,13 +87,15 @@ again is a second look: the output says how many verdicts are false then.
 """
 
 
-def main(argv: list[str]) -> int:
+RESULT = ToldComparison
+
+
+def main(argv: list[str]) -> Answer:
     flag_values = flags.FlagValues()
     number = functools.partial(flags.DEFINE_float, flag_values=flag_values)
     margins = "Ratios from 1 / (1 + margin) to 1 + margin count as equal, 0.05 unless given; with "
     margins += "--at differences of the metric up to it, none unless given."
     number("margin", None, margins)
-    flags.DEFINE_bool("json", False, "Print one JSON object instead.", flag_values=flag_values)
     gate = "A gate for CI: the fraction by which B may not be slower. It is the margin too."
     number("fail_if_slower_by", None, gate)
     gate = (
@@ -94,7 +109,6 @@ def main(argv: list[str]) -> int:
     if len(paths) not in (1, 2):
         raise ConfigError(f"two things are compared, and {len(paths)} were given: {_SHORT_USAGE}")
     given = column_flags.columns(flag_values)
-    prints_json = bool(flag_values["json"].value)
     limit, worst = (flag_values[f"fail_if_{what}_by"].value for what in ("slower", "worse"))
     if limit is not None and (worst is not None or flag_values["at"].value):
         raise ConfigError("--fail_if_slower_by is of times; --at and --fail_if_worse_by are not")
@@ -106,8 +120,8 @@ def main(argv: list[str]) -> int:
         if budgets or worst is not None:
             margin = _quality_margin(flag_values)
             asked = (budgets, given.metric, margin)
-            return _arms_at(paths[0], asked, prints_json, worst is not None)
-        return _arms(paths[0], _margin(flag_values), limit is not None, prints_json)
+            return _arms_at(paths[0], asked, worst is not None)
+        return _arms(paths[0], _margin(flag_values), limit is not None)
     first, second = (sides.read_side(path, given) for path in paths)
     has_target = any(side.entry.target.value is not None for side in (first, second))
     if budgets or worst is not None or not has_target:
@@ -116,8 +130,8 @@ def main(argv: list[str]) -> int:
         margin = _quality_margin(flag_values)
         sides.refuse_shared_trials(first, second)
         asked = (budgets, given.metric, margin)
-        return _qualities(first, second, asked, prints_json, worst is not None)
-    return _times(first, second, _margin(flag_values), limit is not None, prints_json)
+        return _qualities(first, second, asked, worst is not None)
+    return _times(first, second, _margin(flag_values), limit is not None)
 
 
 def _margin(flag_values: flags.FlagValues) -> float:
@@ -138,9 +152,7 @@ def _quality_margin(flag_values: flags.FlagValues) -> float | None:
     return margin
 
 
-def _times(
-    first: "Side", second: "Side", margin: float, is_gate: bool, prints_json: bool
-) -> ExitStatus:
+def _times(first: "ReadSide", second: "ReadSide", margin: float, is_gate: bool) -> Answer:
     from dawnjax.statistics import verdict
     from dawnjax.study import at_budget, changes, disturbed, sides
 
@@ -155,48 +167,46 @@ def _times(
     calm = disturbed.disturbed(first.entry.trials, second.entry.trials)
     without = calm and calm.verdict(margin)
     is_same, mathematics = changes.same_mathematics(first, second)
-    told = {
-        "a": _side_json(first),
-        "b": _side_json(second),
-        "verdict": judged.to_json(),
-        "disturbed": calm and calm.to_json(without and without.to_json()),
-        "same_mathematics": is_same,
-        "mathematics": mathematics,
-        "changed_fields": changes.changed_fields(first, second),
-        "changes": [row.to_json() for row in changes.changes(first, second)],
-        "step_parts": [row.to_json() for row in changes.step_parts(first, second)],
-        "ops": [row.to_json() for row in changes.op_changes(first, second)],
-    }
     iso = at_budget.iso(first.entry, second.entry)
     entries = first.entry, second.entry
-    told["cautions"] = [*at_budget.other_clocks(*entries), *sides.apart(*entries)]
-    told["iso_quality"] = iso and iso.to_json()
-    told["decision"] = at_budget.decided(
+    decision = at_budget.decided(
         [judged.word],
         effect="ratio of expected times, B over A",
         found=judged.ratio,
         advice=judged.advice,
         paths=(first.given, second.given),
     )
-    if prints_json:
-        print(records.json_text(told, indent=1))
-    else:
-        print(_text(first, second, judged, _without_line(calm, without), told))
-        if iso is not None and (sentence := iso.sentence(first.entry.target.metric)):
-            print(f"\n{sentence}")
-        print(at_budget.decision_line(told["decision"]))
-        _print_gate([("", judged, calm)], is_gate)
-    return _gate(judged, calm) if is_gate else ExitStatus.DONE
+    result = ToldComparison(
+        a=_told_side(first),
+        b=_told_side(second),
+        verdict=records.convert(judged.to_json(), Verdict, others=True),
+        disturbed=_told_disturbed(calm, without),
+        same_mathematics=is_same,
+        mathematics=mathematics,
+        changed_fields=tuple(changes.changed_fields(first, second)),
+        changes=_told_changes(changes.changes(first, second)),
+        step_parts=_told_changes(changes.step_parts(first, second)),
+        ops=_told_changes(changes.op_changes(first, second), "s a step"),
+        cautions=(*at_budget.other_clocks(*entries), *sides.apart(*entries)),
+        iso_quality=_told_iso(iso),
+        decision=_told_decision(decision),
+    )
+    lines = [_text(first, second, judged, _without_line(calm, without), result)]
+    if iso is not None and (sentence := iso.sentence(first.entry.target.metric)):
+        lines += ["", sentence]
+    lines.append(at_budget.decision_line(decision))
+    gate = _gate_words("", judged, calm) if is_gate else []
+    status = _gate(judged, calm) if is_gate else ExitStatus.DONE
+    return _answer(result, [*lines, *gate], status, judged.why, decision)
 
 
 def _qualities(
-    first: "Side",
-    second: "Side",
+    first: "ReadSide",
+    second: "ReadSide",
     asked: "tuple[list[Budget], str, float | None]",
-    prints_json: bool,
     is_gate: bool,
-) -> ExitStatus:
-    """Print the verdicts on qualities at budgets; as a gate, return that of all budgets."""
+) -> Answer:
+    """Verdicts on qualities at budgets; as a gate, its status is that of all budgets."""
     from dawnjax.study import at_budget, disturbed
 
     [found] = at_budget.qualities(first, [second], *asked)
@@ -214,37 +224,48 @@ def _qualities(
     # The decision's figures are those of one budget: the first that decided it.
     words = [verdict.word for verdict in verdicts]
     shown = next((it for it in verdicts if it.word == at_budget.UNDECIDED), verdicts[0])
-    told = {
-        "a": _side_json(first),
-        "b": _side_json(second),
-        "qualities": found.to_json(),
-        "disturbed": calm and calm.to_json(without and without.to_json()),
-        "cautions": list(found.cautions),
-        "iso_quality": iso and iso.to_json(),
-        "decision": at_budget.decided(
-            words,
-            effect=f"difference of {found.metric}, B less A",
-            found=shown.difference,
-            advice=shown.advice,
-            paths=(first.given, second.given),
-        ),
-    }
-    if prints_json:
-        print(records.json_text(told, indent=1))
-    else:
-        print("\n".join([*_side_lines(told), "", *found.lines()]))
-        if calm is not None:
-            print(_without_line(calm, None))
-            print("\n".join(f"  without: {line}" for line in (without.lines() if without else ())))
-            _print_gate([("", None, calm)], is_gate)
-        if iso is not None and (sentence := iso.sentence(found.metric)):
-            print(sentence)
-        print(at_budget.decision_line(told["decision"]))
-    return _gate_of_qualities(verdicts, calm) if is_gate else ExitStatus.DONE
+    decision = at_budget.decided(
+        words,
+        effect=f"difference of {found.metric}, B less A",
+        found=shown.difference,
+        advice=shown.advice,
+        paths=(first.given, second.given),
+    )
+    result = ToldComparison(
+        a=_told_side(first),
+        b=_told_side(second),
+        qualities=_told_qualities(found),
+        disturbed=_told_disturbed(calm, None, without),
+        cautions=tuple(found.cautions),
+        iso_quality=_told_iso(iso),
+        decision=_told_decision(decision),
+    )
+    lines = [*_side_lines(result), "", *found.lines()]
+    if calm is not None:
+        lines.append(_without_line(calm, None))
+        lines += (f"  without: {line}" for line in (without.lines() if without else ()))
+        lines += _gate_words("", None, calm) if is_gate else []
+    if iso is not None and (sentence := iso.sentence(found.metric)):
+        lines.append(sentence)
+    lines.append(at_budget.decision_line(decision))
+    status = _gate_of_qualities(verdicts, calm) if is_gate else ExitStatus.DONE
+    return _answer(result, lines, status, shown.why, decision)
+
+
+def _answer(
+    result: ToldComparison, lines: list[str], status: ExitStatus, why: str, decision: dict[str, Any]
+) -> Answer:
+    return Answer(
+        result=result,
+        text="\n".join(lines),
+        status=status,
+        reasons=[why] if status else (),
+        next=[decision["next"]],
+    )
 
 
 def _gate_of_qualities(
-    verdicts: "Sequence[QualityVerdict]", calm: "Disturbed | None" = None
+    verdicts: "Sequence[QualityVerdict]", calm: "DisturbedTrials | None" = None
 ) -> ExitStatus:
     from dawnjax.study import at_budget
 
@@ -256,30 +277,29 @@ def _gate_of_qualities(
     return ExitStatus.SLOWER if is_worse else ExitStatus.UNDECIDED
 
 
-def _arms_at(
-    path: str,
-    asked: "tuple[list[Budget], str, float | None]",
-    prints_json: bool,
-    is_gate: bool,
-) -> ExitStatus:
-    """Print the verdicts on a study's arms at budgets; as a gate, return that of all arms."""
+def _arms_at(path: str, asked: "tuple[list[Budget], str, float | None]", is_gate: bool) -> Answer:
+    """Verdicts on a study's arms at budgets; as a gate, its status is that of all arms."""
     from dawnjax.study import at_budget
 
     arms = at_budget.arms_of(_study(path, 0.05))
     found = at_budget.qualities(arms[0], arms[1:], *asked)
-    if prints_json:
-        rows = [
-            {"arm": arm.arm, "qualities": it.to_json(), "cautions": list(it.cautions)}
-            for arm, it in zip(arms[1:], found, strict=True)
-        ]
-        print(records.json_text({"first": arms[0].arm, "arms": rows}, indent=1))
-    else:
-        print(f"A  {arms[0].arm}: {count(len(arms[0].entry.trials), 'trial')}")
-        for arm, it in zip(arms[1:], found, strict=True):
-            print(f"B  {arm.arm}: {count(len(arm.entry.trials), 'trial')}")
-            print("\n".join(f"   {line}" for line in it.lines()))
+    pairs = [*zip(arms[1:], found, strict=True)]
+    lines = [f"A  {arms[0].arm}: {count(len(arms[0].entry.trials), 'trial')}"]
+    for arm, it in pairs:
+        lines.append(f"B  {arm.arm}: {count(len(arm.entry.trials), 'trial')}")
+        lines += (f"   {line}" for line in it.lines())
     every = [verdict for it in found for verdict in it.verdicts]
-    return _gate_of_qualities(every) if is_gate else ExitStatus.DONE
+    status = _gate_of_qualities(every) if is_gate else ExitStatus.DONE
+    result = ToldComparison(
+        a=_told_side(arms[0]),
+        arms=tuple(
+            ArmQualities(arm=arm.arm, qualities=_told_qualities(it), cautions=tuple(it.cautions))
+            for arm, it in pairs
+        ),
+    )
+    undecided = [f"{verdict.word}: {verdict.why}" for verdict in every]
+    reasons = list(dict.fromkeys(undecided)) if status else ()
+    return Answer(result=result, text="\n".join(lines), status=status, reasons=reasons)
 
 
 def _study(path: str, margin: float) -> "StudyFigures":
@@ -293,34 +313,36 @@ def _study(path: str, margin: float) -> "StudyFigures":
     return found
 
 
-def _arms(path: str, margin: float, is_gate: bool, prints_json: bool) -> ExitStatus:
-    """Print the verdicts of a study, which hold together; as a gate, return that of all arms."""
+def _arms(path: str, margin: float, is_gate: bool) -> Answer:
+    """Verdicts of a study, which hold together; as a gate, its status is that of all arms."""
     from dawnjax.study.text import next_commands, text_of
 
     folder, found = records.path_of(path), _study(path, margin)
-    if prints_json:
-        print(records.json_text(found.to_json(), indent=1))
-    else:
-        print(f"{text_of(found)}\n{next_commands(found, folder)}")
-        rows = [(f"{arm.name}: ", arm.verdict, arm.disturbed) for arm in found.arms[1:]]
-        _print_gate(rows, is_gate)
-    if not is_gate:
-        return ExitStatus.DONE
-    statuses = [_gate(arm.verdict, arm.disturbed) for arm in found.arms[1:]]
+    following = next_commands(found, folder)
+    lines = [text_of(found), *(f"next: {command}" for command in following)]
+    statuses = []
+    for arm in found.arms[1:] if is_gate else ():
+        lines += _gate_words(f"{arm.name}: ", arm.verdict, arm.disturbed)
+        statuses.append(_gate(arm.verdict, arm.disturbed))
     worst = (ExitStatus.SLOWER, ExitStatus.UNDECIDED)
-    return next((status for status in worst if status in statuses), ExitStatus.DONE)
+    status = next((status for status in worst if status in statuses), ExitStatus.DONE)
+    return Answer(
+        result=ToldComparison(study=told_study(found, folder)),
+        text="\n".join(lines),
+        status=status,
+        reasons=[f"{arm.name}: {arm.verdict.why}" for arm in found.arms if arm.verdict and status],
+        next=following,
+    )
 
 
-def _print_gate(
-    verdicts: "Iterable[tuple[str, Verdict | None, Disturbed | None]]", is_gate: bool
-) -> None:
-    for name, judged, calm in verdicts:
-        said = calm.gate_words if calm else ""
-        if is_gate and (said := said or (judged.gate_words if judged else "")):
-            print(f"gate: {name}{said}")
+def _gate_words(
+    name: str, judged: "JudgedTimes | None", calm: "DisturbedTrials | None"
+) -> list[str]:
+    said = (calm.gate_words if calm else "") or (judged.gate_words if judged else "")
+    return [f"gate: {name}{said}"] if said else []
 
 
-def _gate(judged: "Verdict | None", calm: "Disturbed | None") -> ExitStatus:
+def _gate(judged: "JudgedTimes | None", calm: "DisturbedTrials | None") -> ExitStatus:
     if calm is not None and calm.alone:
         return ExitStatus.UNDECIDED
     if judged is not None and judged.is_slower_excluded:
@@ -330,94 +352,145 @@ def _gate(judged: "Verdict | None", calm: "Disturbed | None") -> ExitStatus:
     return ExitStatus.SLOWER if is_slower else ExitStatus.UNDECIDED
 
 
-def _side_json(side: "Side") -> dict[str, Any]:
+def _told_side(side: "ReadSide") -> Side:
     from dawnjax.trials.labels import label
 
     entry = side.entry
     sample = entry.figures.sample
-    return {
-        "given": side.given,
-        "arm": side.arm,
-        "label": label(entry),
-        "source": entry.source,
-        "suite": entry.suite,
-        "benchmark": entry.benchmark,
-        "system": entry.system,
-        "trials": len(entry.trials),
-        "reached": sum(trial.reached for trial in entry.trials),
-        "expected_seconds": None if sample is None else sample.expected,
-        "warnings": list(entry.warnings),
-    }
+    return Side(
+        given=side.given,
+        arm=side.arm,
+        label=label(entry),
+        source=entry.source,
+        suite=entry.suite,
+        benchmark=entry.benchmark,
+        system=entry.system,
+        trials=len(entry.trials),
+        reached=sum(trial.reached for trial in entry.trials),
+        expected_seconds=None if sample is None else sample.expected,
+        warnings=tuple(entry.warnings),
+    )
 
 
-def _side_lines(told: dict[str, Any]) -> list[str]:
-    lines = []
-    for name, side in (("A", told["a"]), ("B", told["b"])):
-        expected = side["expected_seconds"]
-        # The label of a grid's arm has its fields already.
-        is_new = side["arm"] != "all" and any(w not in side["label"] for w in side["arm"].split())
-        arm = f"{side['arm']}, " if is_new else ""
-        time = "none reached" if expected is None else f"expected time {rounded(expected)} s"
-        reached = f"{side['reached']} of {side['trials']} trials reached, {time}"
-        if "qualities" in told:
-            reached = count(side["trials"], "trial")
-        lines.append(f"{name}  {arm}{side['label']}: {reached}")
-        kind = "read" if side["suite"] == OTHER else "warning"
-        said = [f"   {kind}: {warning}" for warning in side["warnings"]]
-        is_as_a = (
-            name == "B" and side["suite"] == OTHER and side["warnings"] == told["a"]["warnings"]
+def _told_changes(found: "Iterable[Changed]", unit: str = "") -> tuple[Change, ...]:
+    rows = []
+    for one in found:
+        # A name ends with its unit, such as `a step, ms`; those of ops have none.
+        name, _, own_unit = (one.name, "", unit) if unit else one.name.partition(", ")
+        ratio = one.ratio
+        rows.append(
+            Change(
+                name=name,
+                unit=own_unit,
+                first=one.first,
+                second=one.second,
+                ratio=ratio and ratio.value,
+                low=ratio and ratio.low,
+                high=ratio and ratio.high,
+                level=ratio and ratio.level,
+                trials=ratio and ratio.trials,
+            )
         )
+    return tuple(rows)
+
+
+def _told_iso(iso: "Iso | None") -> IsoQuality | None:
+    return iso and records.convert(iso.to_json(), IsoQuality)
+
+
+def _told_qualities(found: "Qualities") -> tuple[Quality, ...]:
+    return records.convert(found.to_json(), tuple[Quality, ...], others=True)
+
+
+def _told_disturbed(
+    calm: "DisturbedTrials | None",
+    without: "JudgedTimes | None",
+    qualities: "Qualities | None" = None,
+) -> DisturbedSides | None:
+    if calm is None:
+        return None
+    return DisturbedSides(
+        a=calm.sides[0],
+        b=calm.sides[1],
+        alone=tuple(calm.alone),
+        without=without and records.convert(without.to_json(), Verdict, others=True),
+        without_qualities=_told_qualities(qualities) if qualities else (),
+    )
+
+
+def _told_decision(decision: dict[str, Any]) -> Decision:
+    return records.convert(decision, Decision, others=True)
+
+
+def _side_lines(told: ToldComparison) -> list[str]:
+    lines = []
+    for name, side in (("A", told.a), ("B", told.b)):
+        assert side is not None and told.a is not None
+        # The label of a grid's arm has its fields already.
+        is_new = side.arm != "all" and any(word not in side.label for word in side.arm.split())
+        arm = f"{side.arm}, " if is_new else ""
+        time = "none reached"
+        if side.expected_seconds is not None:
+            time = f"expected time {rounded(side.expected_seconds)} s"
+        reached = f"{side.reached} of {side.trials} trials reached, {time}"
+        if told.qualities:
+            reached = count(side.trials, "trial")
+        lines.append(f"{name}  {arm}{side.label}: {reached}")
+        kind = "read" if side.suite == OTHER else "warning"
+        said = [f"   {kind}: {warning}" for warning in counted(side.warnings)]
+        is_as_a = name == "B" and side.suite == OTHER and side.warnings == told.a.warnings
         lines += ["   read: as A"] if is_as_a else said
     return lines
 
 
 def _text(
-    first: "Side",
-    second: "Side",
-    judged: "Verdict",
+    first: "ReadSide",
+    second: "ReadSide",
+    judged: "JudgedTimes",
     without: str,
-    told: dict[str, Any],
+    told: ToldComparison,
 ) -> str:
     lines = _side_lines(told)
-    lines += ["", f"mathematics: {told['mathematics']}"]
-    fields = told["changed_fields"]
+    lines += ["", f"mathematics: {told.mathematics}"]
+    fields = told.changed_fields
     lines += [f"  {line}" for line in fields[:MOST_FIELDS]]
     if len(fields) > MOST_FIELDS:
         lines.append(f"  and {len(fields) - MOST_FIELDS} more, which --json has")
     lines += ["", f"verdict: {_verdict_line(judged)}"]
-    if told["same_mathematics"] and set(first.sample.seeds) != set(second.sample.seeds):
+    if told.same_mathematics and set(first.sample.seeds) != set(second.sample.seeds):
         lines.append(
             "  the same seeds on both sides, each once, would be pairs and need fewer trials"
         )
     lines += [f"  {without}"] if without else []
-    lines += [f"  caution: {said}" for said in told["cautions"]]
-    rows = [*told["changes"], *told["step_parts"]]
-    rows = [row for row in rows if (row["first"], row["second"]) != (None, None)]
+    lines += [f"  caution: {said}" for said in counted(told.cautions)]
+    rows = [*told.changes, *told.step_parts]
+    rows = [row for row in rows if (row.first, row.second) != (None, None)]
     if rows:
         table = of_words(["what changed", "A", "B", "B / A", "95 %"], map(_row, rows))
         lines += ["", table.to_text()]
-    if told["ops"]:
+    if told.ops:
         cells = []
-        for op in told["ops"]:
-            times = (op["first"], op["second"], op["second"] - op["first"])
-            cells.append([op["name"], *(rounded(1e3 * seconds) for seconds in times)])
+        for op in told.ops:
+            assert op.first is not None and op.second is not None
+            times = (op.first, op.second, op.second - op.first)
+            cells.append([op.name, *(rounded(1e3 * seconds) for seconds in times)])
         table = of_words(["ops that changed most, ms a step", "A", "B", "B - A"], cells)
         lines += ["", table.to_text()]
     if not first.runs or not second.runs:
         lines += ["", "Only our run directories say where their time went."]
-    elif not told["step_parts"]:
+    elif not told.step_parts:
         lines += ["", "A side has no profile: what changed within a step is not known."]
     return "\n".join(lines)
 
 
-def _without_line(calm: "Disturbed | None", without: "Verdict | None") -> str:
+def _without_line(calm: "DisturbedTrials | None", without: "JudgedTimes | None") -> str:
     if calm is None:
         return ""
     judged = "" if without is None else f"; without: {_verdict_line(without)}"
     return f"disturbed: {calm.sentence()}{judged}"
 
 
-def _verdict_line(judged: "Verdict") -> str:
+def _verdict_line(judged: "JudgedTimes") -> str:
     ratio = ""
     if judged.ratio is not None:
         ends = judged.ratio.ends_text()
@@ -430,8 +503,9 @@ def _verdict_line(judged: "Verdict") -> str:
     return f"{subject}{word}: {judged.why}{ratio}" + (f"; {advice}" if advice else "")
 
 
-def _row(change: "dict[str, Any]") -> list[str]:
-    figures = [change["first"], change["second"], change["ratio"]]
+def _row(change: Change) -> list[str]:
+    figures = [change.first, change.second, change.ratio]
     cells = ["-" if figure is None else rounded(figure) for figure in figures]
-    ends = ends_text(change["low"], change["high"], change["ends"], "{:.3f}".format)
-    return [change["name"], *cells, ends]
+    kind = "95 %" if change.level is not None else f"range of {change.trials}"
+    name = f"{change.name}, {change.unit}" if change.unit else change.name
+    return [name, *cells, ends_text(change.low, change.high, kind, "{:.3f}".format)]

@@ -1,14 +1,16 @@
 """`dawnjax doctor`: what is on this machine, does it work, and how fast."""
 
+import dataclasses
+
 from absl import flags
 
-from dawnjax import records
+from dawnjax.commands.answer import Answer
 from dawnjax.config import command_line
 from dawnjax.doctor import findings
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.text import escaped
 
-_USAGE = "dawnjax doctor [--json]"
+_USAGE = "dawnjax doctor"
 _DESCRIPTION = """Tries what a run needs on a new machine, in five minutes at most: the devices, a
 large matrix product and a large copy beside the data sheet, a small sharded run on all devices, its
 profile, a save and a restore. Each line is right, WRONG, or unknown where there is nothing to
@@ -17,18 +19,46 @@ compare with, as on a CPU. On several hosts, start it on all of them.
 Exit status: 0, or 1 if a line is wrong."""
 
 
-def main(argv: list[str]) -> int:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Part:
+    """A part of the machine that was tried.
+
+    Attributes:
+      state: `right`, `wrong`, or `unknown` where there is nothing to compare with.
+      text: The figure, and beside it what it should be or what to do.
+      figures: The numbers in it, by name.
+    """
+
+    part: str
+    state: str
+    text: str
+    figures: dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+    """What each part showed."""
+
+    parts: tuple[Part, ...]
+
+
+RESULT = Result
+
+
+def main(argv: list[str]) -> Answer:
     flag_values = flags.FlagValues()
-    flags.DEFINE_boolean("json", False, "Print JSON, one object a line.", flag_values=flag_values)
     if paths := command_line.parse("doctor", flag_values, argv, _USAGE, _DESCRIPTION):
         raise ConfigError(f"{paths[0]!r}: doctor takes no path")
-    status = ExitStatus.DONE
+    parts = []
     for found in findings():
-        if flag_values["json"].value:
-            print(records.json_text(records.plain(found)), flush=True)
-        else:
-            state = found.state.upper() if found.state == "wrong" else found.state
-            print(escaped(f"{found.part:17} {state:8} {found.text}"), flush=True)
-        if found.state == "wrong":
-            status = ExitStatus.FAILED
-    return status
+        state = found.state.upper() if found.state == "wrong" else found.state
+        print(escaped(f"{found.part:17} {state:8} {found.text}"), flush=True)
+        parts.append(
+            Part(part=found.part, state=found.state, text=found.text, figures=found.figures)
+        )
+    wrong = [f"{one.part}: {one.text}" for one in parts if one.state == "wrong"]
+    return Answer(
+        result=Result(parts=tuple(parts)),
+        status=ExitStatus.FAILED if wrong else ExitStatus.DONE,
+        reasons=wrong,
+    )

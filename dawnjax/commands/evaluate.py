@@ -9,10 +9,11 @@ from absl import flags
 
 from dawnjax import records
 from dawnjax.checkpointed.earlier_run import EarlierRun, add_run_flags, read_run, run_argument
+from dawnjax.commands.answer import Answer
 from dawnjax.config import command_line
 from dawnjax.config.flag_tree import FlagTree
 from dawnjax.config.run_options import RunOptions
-from dawnjax.errors import ConfigError, ExitStatus
+from dawnjax.errors import ConfigError
 from dawnjax.runs.directory import check_name
 from dawnjax.tasks.task import LabelledSet, Task
 
@@ -21,8 +22,7 @@ _USAGE = """dawnjax evaluate RUN_DIR [--FLAG=VALUE...]
        dawnjax evaluate RUN_DIR --data.source=FILE --data.target=FILE
        dawnjax evaluate RUN_DIR --task.decoding.num_beams=4"""
 _DESCRIPTION = """
-Restores the newest checkpoint and measures the whole evaluation split. Prints one
-line of JSON: the step and the metrics.
+Restores the newest checkpoint and measures the whole evaluation split.
 
 With another labelled set it measures that, shows the drop against the run's own evaluation, and
 writes RUN_DIR/evaluations/NAME-step<STEP>.json; the run's own result is not touched. A classifier
@@ -36,7 +36,75 @@ _OPTIONS = ("mesh", "data_placement", "processes", "checkpoint", "compile_cache_
 """The run options that an evaluation has."""
 
 
-def main(argv: list[str]) -> int:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measured:
+    """A labelled set and its metrics.
+
+    Attributes:
+      source: `recorded by the run` or `measured now`; empty for another set, measured now.
+      kind: Form of another set; empty for the run's own.
+      metrics: By name, in their own units: accuracies are fractions from 0 to 1.
+    """
+
+    name: str
+    examples: int
+    fingerprint: str
+    metrics: dict[str, Any]
+    source: str = ""
+    kind: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Drop:
+    """Loss of quality on the other set.
+
+    Attributes:
+      value: Positive where the other set is harder; null where it cannot be computed.
+      interval_95: Its 95 % interval, low and high, if each set is a sample of its kind.
+      reason: Why one of them is null.
+    """
+
+    value: float | None
+    interval_95: tuple[float, float] | None
+    reason: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+    """A checkpoint, measured.
+
+    Attributes:
+      weights: `raw` parameters or their moving average, `ema`.
+      own: The run's own evaluation split.
+      other: The other labelled set; null where none was given.
+      drop: Loss of quality on it, by metric.
+      reached: Whether the run's own split reaches every target.
+      evaluation_fields: Fields of the task that only an evaluation reads.
+      file: The record that was written; null without another set.
+      reasons: Why a field is null.
+    """
+
+    run_id: str
+    experiment: str
+    seed: int
+    step: int
+    epoch: float
+    weights: str
+    compute_dtype: str
+    own: Measured
+    other: Measured | None
+    drop: dict[str, Drop]
+    reached: bool | None
+    evaluation_fields: dict[str, Any]
+    notes: tuple[str, ...]
+    reasons: dict[str, str]
+    file: str | None = None
+
+
+RESULT = Result
+
+
+def main(argv: list[str]) -> Answer:
     flag_values = flags.FlagValues()
     add_run_flags(flag_values)
     text = functools.partial(flags.DEFINE_string, flag_values=flag_values)
@@ -62,8 +130,11 @@ def main(argv: list[str]) -> int:
     # Imported here: wrong use is answered before JAX is loaded to compute.
     from dawnjax.checkpointed.evaluate import evaluate_run
 
-    evaluate_run(changed, other_set, options.value(flag_values), differences)
-    return ExitStatus.DONE
+    found = evaluate_run(changed, other_set, options.value(flag_values), differences)
+    if found is None:
+        return Answer()
+    record, text = found
+    return Answer(result=records.convert(record, Result, others=True), text=text)
 
 
 def _changed(

@@ -1,13 +1,17 @@
 """`dawnjax export`: runs as entries of a benchmark, or the weights of a run."""
 
+import dataclasses
 import functools
+import shlex
+from pathlib import Path
 from typing import Any
 
 from absl import flags
 
 from dawnjax import records
+from dawnjax.commands.answer import Answer
 from dawnjax.config import command_line
-from dawnjax.errors import ConfigError, ExitStatus
+from dawnjax.errors import ConfigError
 from dawnjax.official import export_dawnbench, export_mlperf
 from dawnjax.official.exported_run import read_run
 
@@ -30,7 +34,25 @@ model. Host names, paths, addresses and the environment stay out.
 FORMATS = ["dawnbench", "dawnbench_inference", "mlperf", "safetensors"]
 
 
-def main(argv: list[str]) -> int:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+    """What was written.
+
+    Attributes:
+      files: Paths of the entries, logs or weights.
+      notes: What a reader of them should know.
+    """
+
+    format: str
+    out: str
+    files: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+RESULT = Result
+
+
+def main(argv: list[str]) -> Answer:
     flag_values = flags.FlagValues()
     text = functools.partial(flags.DEFINE_string, flag_values=flag_values)
     choice = functools.partial(flags.DEFINE_enum, flag_values=flag_values)
@@ -60,9 +82,9 @@ def main(argv: list[str]) -> int:
         # Imported here: the other formats need no JAX.
         from dawnjax.checkpointed import exported_weights
 
-        for path in exported_weights.export(sources[0], out, given["checkpoint.directory"]):
-            print(path)
-        return ExitStatus.DONE
+        written = exported_weights.export(sources[0], out, given["checkpoint.directory"])
+        return _answer("safetensors", out, [*written], [])
+    notes = []
     runs = [] if given["format"] == "dawnbench_inference" else [read_run(path) for path in sources]
     if given["format"] != "mlperf":
         written = export_dawnbench.export(
@@ -75,13 +97,20 @@ def main(argv: list[str]) -> int:
         fields = {name: given[name] for name in ("submitter", "system", "status")}
         written = export_mlperf.export(runs, out, **fields)
         differs = export_mlperf.BENCHMARKS[runs[0].experiment["mlperf_benchmark"]].differs
-        print(
-            f"note: the recipe differs from MLPerf's reference in: {', '.join(differs)} "
+        notes.append(
+            f"the recipe differs from MLPerf's reference in: {', '.join(differs)} "
             "(experiments/mlperf_recipes.md)"
         )
-    for path in written:
-        print(path)
     interrupted = sum(run.trial.interruptions > 0 for run in runs)
     if interrupted:
-        print(f"note: {interrupted} of {len(runs)} trials were interrupted; misc says so")
-    return ExitStatus.DONE
+        notes.append(f"{interrupted} of {len(runs)} trials were interrupted; misc says so")
+    return _answer(given["format"], out, written, notes)
+
+
+def _answer(form: str, out: Path, written: list[Path], notes: list[str]) -> Answer:
+    files = tuple(map(str, written))
+    return Answer(
+        result=Result(format=form, out=str(out), files=files, notes=tuple(notes)),
+        text="\n".join([*files, *(f"note: {note}" for note in notes)]),
+        next=[shlex.join(["dawnjax", "check", str(out)])] if form == "mlperf" else (),
+    )

@@ -1,6 +1,8 @@
 """`dawnjax import`: official DAWNBench entries and MLPerf results as entries in a file."""
 
+import dataclasses
 import functools
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,11 +10,13 @@ from absl import flags
 
 from dawnjax import records
 from dawnjax.analysis.loading import ROWS, Entries
+from dawnjax.commands.answer import Answer
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus, RunError
 from dawnjax.official.importer import import_results
 from dawnjax.official.outcome import Imported, printable, without_damaged
 from dawnjax.page.table import Column, Table, of_words
+from dawnjax.page.words import counted
 from dawnjax.text import escaped
 from dawnjax.trials.group import write_entries
 
@@ -30,8 +34,34 @@ line and reason, and the exit status is 1.
 MAX_SHOWN = 5
 
 
-def main(argv: list[str]) -> int:
-    """Run the command; returns 1 if anything was rejected."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+    """Official results that were read.
+
+    Attributes:
+      out: The file of entries, one a line; null without `--out`.
+      tables: Paths of the tables of `--csv`.
+      entries: Entries that were read.
+      trials: Their trials.
+      entries_with_warnings: Entries with something odd, which their `warnings` name.
+      rejected: Files that would give a wrong number: file, line and reason.
+      other_files: Files whose names are not those of results.
+    """
+
+    out: str | None
+    tables: tuple[str, ...]
+    entries: int
+    trials: int
+    entries_with_warnings: int
+    rejected: tuple[str, ...]
+    other_files: tuple[str, ...]
+
+
+RESULT = Result
+
+
+def main(argv: list[str]) -> Answer:
+    """Run the command; its status is 1 if anything was rejected."""
     flag_values = flags.FlagValues()
     text = functools.partial(flags.DEFINE_string, flag_values=flag_values)
     text("out", None, "The JSON Lines file to write.")
@@ -60,7 +90,7 @@ def main(argv: list[str]) -> int:
         print(escaped(f"rejected: {rejection}"))
     if flag_values["warnings"].value:
         for entry in imported.entries:
-            for warning in entry.warnings:
+            for warning in counted(entry.warnings):
                 print(f"warning: {printable(entry.source)}: {printable(warning)}")
     if not imported.entries:
         shown = ", ".join(map(printable, given[:3]))
@@ -69,9 +99,23 @@ def main(argv: list[str]) -> int:
     if out is not None:
         write_entries(out, imported.entries)
         print(f"{out}: {len(imported.entries)} entries")
-    if tables is not None:
-        write_tables(tables, Entries(imported.entries))
-    return ExitStatus.FAILED if imported.rejections else ExitStatus.DONE
+    written = write_tables(tables, Entries(imported.entries)) if tables is not None else []
+    rejected = tuple(str(rejection) for rejection in imported.rejections)
+    result = Result(
+        out=None if out is None else str(out),
+        tables=tuple(map(str, written)),
+        entries=len(imported.entries),
+        trials=sum(len(entry.trials) for entry in imported.entries),
+        entries_with_warnings=sum(bool(entry.warnings) for entry in imported.entries),
+        rejected=rejected,
+        other_files=tuple(map(printable, imported.other_files)),
+    )
+    return Answer(
+        result=result,
+        status=ExitStatus.FAILED if rejected else ExitStatus.DONE,
+        reasons=rejected,
+        next=[] if out is None else [shlex.join(["dawnjax", "report", str(out), "--out=report"])],
+    )
 
 
 def _refuse_out(out: Path, sources: Sequence[Path]) -> None:
@@ -81,8 +125,9 @@ def _refuse_out(out: Path, sources: Sequence[Path]) -> None:
         raise ConfigError(f"--out={out} is one of the sources; it would be overwritten")
 
 
-def write_tables(folder: Path, entries: Entries) -> None:
-    """Write entries, trials and evaluations with every field, a CSV file each."""
+def write_tables(folder: Path, entries: Entries) -> list[Path]:
+    """Write entries, trials and evaluations with every field, a CSV file each; their paths."""
+    files = []
     for rows in ROWS:
         made = entries.records(rows)
         names = list(dict.fromkeys(name for row in made for name in row))
@@ -92,6 +137,8 @@ def write_tables(folder: Path, entries: Entries) -> None:
         file = folder / ("entries.csv" if rows == "entry" else f"{rows}s.csv")
         records.write(file, made_table.to_csv())
         print(f"{file}: {len(made)} rows, {len(names)} columns")
+        files.append(file)
+    return files
 
 
 def table(imported: Imported) -> str:

@@ -1,15 +1,20 @@
 """`dawnjax infer`: latency and cost of a run's model, one example at a time."""
 
+import dataclasses
 import functools
+import shlex
 from pathlib import Path
+from typing import Any
 
 from absl import flags
 
+from dawnjax import records
 from dawnjax.checkpointed.earlier_run import add_run_flags, read_run
+from dawnjax.commands.answer import Answer
 from dawnjax.config import command_line
 from dawnjax.config.flag_tree import FlagTree
 from dawnjax.config.run_options import RunOptions
-from dawnjax.errors import ConfigError, ExitStatus
+from dawnjax.errors import ConfigError
 
 _USAGE = (
     "dawnjax infer RUN_DIR [--examples=N] [--price_per_hour_usd=PRICE] [--draw=DIR] "
@@ -26,7 +31,54 @@ of them cost at a price. Writes RUN_DIR/inference/<PLATFORM>-step<STEP>.json, wh
 _OPTIONS = ("checkpoint", "compile_cache_dir", "price_per_hour_usd")
 
 
-def main(argv: list[str]) -> int:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Latency:
+    """Seconds from an example on the host to its answer there; null with too few examples."""
+
+    mean: float | None
+    p50: float | None
+    p99: float | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+    """Latency and cost of a model, one example at a time.
+
+    Attributes:
+      timed: What the latency holds.
+      examples: Examples that count.
+      distinct_examples: Different ones among them.
+      split_examples: Examples of the evaluation split.
+      cost_of_10000_usd: Cost of answering 10,000 at the price.
+      quality: Metrics over the examples, by name.
+      reached: Whether they reach every target; null where not the whole split was answered.
+      reasons: Why a field is null, by its name.
+      file: The record that was written, with all facts.
+    """
+
+    run_id: str
+    experiment: str
+    seed: int
+    step: int
+    compute_dtype: str
+    timed: str
+    examples: int
+    distinct_examples: int
+    split_examples: int
+    latency_seconds: Latency
+    examples_per_second: float
+    price_per_hour_usd: float | None
+    cost_of_10000_usd: float | None
+    quality: dict[str, Any]
+    reached: bool | None
+    reasons: dict[str, str]
+    file: str
+
+
+RESULT = Result
+
+
+def main(argv: list[str]) -> Answer:
     flag_values = flags.FlagValues()
     add_run_flags(flag_values)
     number = functools.partial(flags.DEFINE_integer, flag_values=flag_values)
@@ -47,5 +99,13 @@ def main(argv: list[str]) -> int:
     # Imported here: wrong use is answered before JAX is loaded to compute.
     from dawnjax.checkpointed.infer import infer_run
 
-    infer_run(run, run_options, count, warm_up, str(flag_values["draw"].value or ""))
-    return ExitStatus.DONE
+    draw = str(flag_values["draw"].value or "")
+    record, text = infer_run(run, run_options, count, warm_up, draw)
+    export = ["dawnjax", "export", "--format=dawnbench_inference", record["file"]]
+    return Answer(
+        result=records.convert(record, Result, others=True),
+        text=text,
+        next=[shlex.join([*export, "--submitter=NAME", "--out=entry"])]
+        if record["reached"]
+        else (),
+    )

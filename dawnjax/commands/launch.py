@@ -1,5 +1,6 @@
 """`dawnjax launch`: a command as several processes on this machine, each with its own devices."""
 
+import dataclasses
 import functools
 import os
 import shlex
@@ -9,11 +10,29 @@ from pathlib import Path
 from absl import flags
 
 from dawnjax.cluster import launcher, node_devices
+from dawnjax.commands.answer import Answer
 from dawnjax.config import command_line
-from dawnjax.errors import ConfigError
+from dawnjax.errors import ConfigError, ExitStatus
 
 
-def main(argv: list[str]) -> int:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+    """What was started.
+
+    Attributes:
+      command: The command of each process, with its arguments.
+    """
+
+    command: tuple[str, ...]
+    processes: int
+    devices_per_process: int
+    platform: str
+
+
+RESULT = Result
+
+
+def main(argv: list[str]) -> Answer:
     values = flags.FlagValues()
     count = functools.partial(flags.DEFINE_integer, lower_bound=1, flag_values=values)
     count("processes", 2, "Processes to start.")
@@ -58,7 +77,18 @@ def main(argv: list[str]) -> int:
         launch_command=shlex.join(["dawnjax", "launch", *options, "--"]),
         program=_program(),
     )
-    return launcher.launch(job)
+    status = ExitStatus(launcher.launch(job))
+    return Answer(
+        result=Result(
+            command=job.command,
+            processes=job.num_processes,
+            devices_per_process=job.devices_per_process,
+            platform=platform,
+        ),
+        status=status,
+        reasons=() if status == ExitStatus.DONE else ["a process ended with this status"],
+        next=[job.resume_command] if status == ExitStatus.INTERRUPTED else (),
+    )
 
 
 def _program() -> tuple[str, ...]:

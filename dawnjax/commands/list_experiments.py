@@ -1,19 +1,21 @@
 """`dawnjax list`: the experiments, their needs and their observations."""
 
+import dataclasses
+import shlex
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 from absl import flags
 from rich.console import Console
 
-from dawnjax import records
+from dawnjax.commands.answer import Answer
 from dawnjax.config import command_line
 from dawnjax.config.config_json import to_json
-from dawnjax.config.experiment import Experiment, Observation
+from dawnjax.config.experiment import Experiment, Observation, Target
 from dawnjax.config.experiment_modules import experiment_names, load_experiment
 from dawnjax.config.observations import observations_of
-from dawnjax.errors import ExitStatus
 from dawnjax.page.boxes import boxed
 from dawnjax.page.table import Table, of_words
 from dawnjax.tasks.task import find_metric
@@ -22,25 +24,83 @@ COLUMNS = 80
 """Where the output is no terminal, whose width is not known."""
 
 
-def main(argv: list[str]) -> int:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Listed:
+    """An experiment.
+
+    Attributes:
+      task: Tag of what is learnt and how that is scored.
+      model: Tag of the architecture.
+      data: Tag of the data set.
+      comes_with_package: Whether the data need nothing of the user's.
+      data_dir: Where the data are looked for; empty for `--data.data_dir`, null without a folder.
+      targets: What one evaluation must reach, all together.
+      target_note: How the target was chosen, where that could flatter a result.
+      observations: What trials gave, and where.
+      fields: All fields, by the names of their flags.
+    """
+
+    name: str
+    task: str
+    model: str
+    data: str
+    comes_with_package: bool
+    data_dir: str | None
+    targets: tuple[Target, ...]
+    target_note: str
+    observations: tuple[Observation, ...]
+    fields: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+    """The experiments."""
+
+    experiments: tuple[Listed, ...]
+
+
+RESULT = Result
+
+
+def main(argv: list[str]) -> Answer:
     flag_values = flags.FlagValues()
-    flags.DEFINE_boolean("json", False, "Print JSON, one object a line.", flag_values=flag_values)
     names = command_line.parse(
         "list",
         flag_values,
         argv,
-        "dawnjax list [NAME|FILE.py...] [--json]",
+        "dawnjax list [EXPERIMENT|FILE.py...]",
         "Lists the experiments: task, target, model, data, and what trials of them gave where.",
     )
     experiments = [load_experiment(name) for name in names or experiment_names()]
-    if flag_values["json"].value:
-        for experiment in experiments:
-            seen = [records.plain(one) for one in observations_of(experiment)]
-            print(records.json_text({**to_json(experiment), "observations": seen}))
-        return ExitStatus.DONE
+    return Answer(
+        result=Result(experiments=tuple(map(_listed, experiments))),
+        text=_text(experiments),
+        next=[shlex.join(["dawnjax", "train", name]) for name in names[:1]],
+    )
+
+
+def _listed(experiment: Experiment) -> Listed:
+    directory = getattr(experiment.data, "data_dir", None)
+    return Listed(
+        name=experiment.name,
+        task=experiment.task.TAG,
+        model=experiment.model.TAG,
+        data=experiment.data.TAG,
+        comes_with_package=directory is None,
+        data_dir=directory,
+        targets=experiment.targets,
+        target_note=experiment.target_note,
+        observations=tuple(observations_of(experiment)),
+        fields=to_json(experiment),
+    )
+
+
+def _text(experiments: list[Experiment]) -> str:
     if sys.stdout.isatty():
-        Console(highlight=False).print(boxed(_table(experiments), lines=True))
-        return ExitStatus.DONE
+        console = Console(highlight=False)
+        with console.capture() as captured:
+            console.print(boxed(_table(experiments), lines=True))
+        return captured.get().rstrip("\n")
     wrap = textwrap.TextWrapper(
         COLUMNS,
         initial_indent="  ",
@@ -48,11 +108,11 @@ def main(argv: list[str]) -> int:
         break_long_words=False,
         break_on_hyphens=False,
     )
+    lines = []
     for experiment in experiments:
-        print(experiment.name)
-        for title, text in _facts(experiment):
-            print(wrap.fill(f"{title}: {text}"))
-    return ExitStatus.DONE
+        lines.append(experiment.name)
+        lines += (wrap.fill(f"{title}: {text}") for title, text in _facts(experiment))
+    return "\n".join(lines)
 
 
 def _table(experiments: list[Experiment]) -> Table:

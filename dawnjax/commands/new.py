@@ -1,5 +1,6 @@
 """`dawnjax new`: a complete file of an own experiment, to begin from."""
 
+import dataclasses
 import re
 import shlex
 import sys
@@ -9,16 +10,27 @@ from pathlib import Path
 from absl import flags
 
 from dawnjax import records
+from dawnjax.commands.answer import Answer
 from dawnjax.config import command_line
 from dawnjax.config.experiment_modules import experiment_names
-from dawnjax.errors import ConfigError, ExitStatus
+from dawnjax.errors import ConfigError
 from dawnjax.runs.directory import names_a_file
 
 _KINDS = ("classification", "regression")
 """Files in `dawnjax.config.templates`."""
 
 
-def main(argv: list[str]) -> int:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+    """The file that was written."""
+
+    file: str
+
+
+RESULT = Result
+
+
+def main(argv: list[str]) -> Answer:
     flag_values = flags.FlagValues()
     text = (
         "classification: a model of your own on the digits that come with DawnJAX; regression: "
@@ -37,8 +49,9 @@ def main(argv: list[str]) -> int:
         raise ConfigError(f"one name is needed, and {len(names)} were given: dawnjax new NAME")
     template = resources.files("dawnjax.config.templates") / f"{flag_values['kind'].value}.py"
     path = write_new(Path(names[0]), template.read_text())
-    print(f"wrote {path}; train it with\n\n    dawnjax train {shlex.quote(str(path))}")
-    return ExitStatus.DONE
+    train = shlex.join(["dawnjax", "train", str(path)])
+    text = f"wrote {path}; train it with\n\n    {train}"
+    return Answer(result=Result(file=str(path)), text=text, next=[train])
 
 
 def write_new(path: Path, template: str) -> Path:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from absl import flags
 
-from dawnjax import records
+from dawnjax.commands.answer import Answer
 from dawnjax.config import command_line
 from dawnjax.config.experiment_flags import Request, parse_request
 from dawnjax.errors import ConfigError, ExitStatus, RunError
@@ -38,8 +38,6 @@ Made = TypeVar("Made")
 
 Counted = Callable[[int, int], "Epochs"]
 """Epochs at a global batch, given the examples of an epoch."""
-
-SCHEMA_VERSION = 1
 
 USAGE = "dawnjax plan EXPERIMENT --on=SYSTEM:SIZE,... [--batches=N,...] [--FLAG=VALUE...]"
 
@@ -82,7 +80,26 @@ class _Asked:
     values: flags.FlagValues
 
 
-def main(argv: list[str]) -> int:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+    """Plans of an experiment.
+
+    Attributes:
+      overrides: Flags that changed the experiment.
+      rows: A row for each system and batch; one without a plan has a `reason`.
+      advice: What the rows suggest, in words.
+    """
+
+    experiment: str
+    overrides: dict[str, Any]
+    rows: tuple[dict[str, Any], ...]
+    advice: tuple[str, ...]
+
+
+RESULT = Result
+
+
+def main(argv: list[str]) -> Answer:
     # Compilers are asked in processes of their own; here JAX needs no device.
     os.environ["JAX_PLATFORMS"] = "cpu"
     values = _own_flags()
@@ -95,16 +112,21 @@ def main(argv: list[str]) -> int:
         raise ConfigError(f"unexpected argument {positional[0]!r}: {USAGE}")
     request.options.validate()
     rows, text, advised = _rows(request, of_experiment, values)
-    told = {
-        "schema_version": SCHEMA_VERSION,
-        "experiment": request.experiment.name,
-        "overrides": request.overrides,
-        "rows": rows,
-        "advice": advised,
-    }
     lines = [text, "", *advised] if advised else [text]
-    print(records.json_text(told, indent=1) if values["json"].value else "\n".join(lines))
-    return ExitStatus.FAILED if all(row.get("reason") for row in rows) else ExitStatus.DONE
+    lost = [f"{row['system']}: {row['reason']}" for row in rows if row.get("reason")]
+    result = Result(
+        experiment=request.experiment.name,
+        overrides=request.overrides,
+        rows=tuple(rows),
+        advice=tuple(advised),
+    )
+    has_failed = len(lost) == len(rows)
+    return Answer(
+        result=result,
+        text="\n".join(lines),
+        status=ExitStatus.FAILED if has_failed else ExitStatus.DONE,
+        reasons=lost,
+    )
 
 
 class _Rows(NamedTuple):
@@ -380,7 +402,6 @@ def _own_flags() -> flags.FlagValues:
     text("epochs_from", "", "Runs that say how many epochs reach the target.")
     texts("price_per_device_hour_usd", [], "SYSTEM:USD of one device, with commas.")
     text("calibrate", "", "A run of the experiment on one of the chips.")
-    switch("json", False, "Print one JSON object instead.")
     return values
 
 

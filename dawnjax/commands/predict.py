@@ -1,16 +1,19 @@
 """`dawnjax predict`: answers of a run's model to inputs of one's own."""
 
+import dataclasses
 import glob
 from pathlib import Path
+from typing import Any
 
 from absl import flags
 
 from dawnjax import records
 from dawnjax.checkpointed.earlier_run import add_run_flags, read_run
+from dawnjax.commands.answer import Answer
 from dawnjax.config import command_line
 from dawnjax.config.flag_tree import FlagTree
 from dawnjax.config.run_options import RunOptions
-from dawnjax.errors import ConfigError, ExitStatus
+from dawnjax.errors import ConfigError
 
 _USAGE = "dawnjax predict RUN_DIR --from=FILES [FILE...] [--FLAG=VALUE...]"
 _DESCRIPTION = """
@@ -33,7 +36,22 @@ _OPTIONS = ("checkpoint", "compile_cache_dir")
 MOST_FILES = 1_000_000
 
 
-def main(argv: list[str]) -> int:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+    """Answers to the inputs, in their order.
+
+    Attributes:
+      answers: For each the `file`, its `line` where it is a text, and the `answer`.
+    """
+
+    run_dir: str
+    answers: tuple[dict[str, Any], ...]
+
+
+RESULT = Result
+
+
+def main(argv: list[str]) -> Answer:
     flag_values = flags.FlagValues()
     add_run_flags(flag_values)
     text = "Inputs: a file, a folder or a pattern; may be given several times."
@@ -52,8 +70,11 @@ def main(argv: list[str]) -> int:
     # Imported here: wrong use is answered before JAX is loaded to compute.
     from dawnjax.checkpointed.infer import predict_run
 
-    predict_run(run, files, run_options)
-    return ExitStatus.DONE
+    answers = []
+    for answer in predict_run(run, files, run_options):
+        print(records.json_text(answer), flush=True)
+        answers.append(answer)
+    return Answer(result=Result(run_dir=paths[0], answers=tuple(answers)))
 
 
 def files_of(given: list[str]) -> list[Path]:

@@ -1,11 +1,14 @@
 """`dawnjax prepare`: converts a dataset into its form on disk, once, so that runs start at once."""
 
+import dataclasses
 import functools
 import sys
+from typing import Any
 
 from absl import flags
 
 from dawnjax import records
+from dawnjax.commands.answer import Answer
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.input_pipeline.datasets import (
@@ -51,7 +54,29 @@ content, it changes nothing.
 """
 
 
-def main(argv: list[str]) -> int:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+    """The data set on disk.
+
+    Attributes:
+      directory: Its folder.
+      is_new: Whether anything was written, or the folder held this already.
+      summary: What it holds, in words.
+      facts: What it holds: counts, classes and what else is recorded of it.
+    """
+
+    dataset: str
+    directory: str
+    is_new: bool
+    prepare_seconds: float
+    summary: str
+    facts: dict[str, Any]
+
+
+RESULT = Result
+
+
+def main(argv: list[str]) -> Answer:
     name = command_line.value_in(argv, "dataset")
     preparation = PREPARATIONS.get(name or "")
     shown = [preparation] if preparation else list(PREPARATIONS.values())
@@ -81,24 +106,32 @@ def main(argv: list[str]) -> int:
         progress=Progress(),
     )
     try:
-        print(_prepared(preparation, request))
+        return _prepared(preparation, request)
     except FlagError as error:
         raise ConfigError(str(error)) from None
     except KeyboardInterrupt:
-        print("dawnjax prepare: interrupted; run it again to complete it", file=sys.stderr)
-        return ExitStatus.INTERRUPTED
-    return ExitStatus.DONE
+        line = "interrupted; run it again to complete it"
+        print(f"dawnjax prepare: {line}", file=sys.stderr)
+        return Answer(status=ExitStatus.INTERRUPTED, reasons=[line])
 
 
-def _prepared(preparation: Preparation, request: Request) -> str:
+def _prepared(preparation: Preparation, request: Request) -> Answer:
     """Read, write and say what was written; one loop for every data set."""
     made = preparation.run(request)
     progress = request.progress
     written, outcome = made.write(overwrite=request.overwrite, progress=progress.add)
     words = {"written": "written", "unchanged": "holds this already, nothing written"}
-    done = f"{words[outcome]} in {progress.seconds:.1f} s"
+    done, summary = f"{words[outcome]} in {progress.seconds:.1f} s", made.summary(written)
     note = overlap_line(getattr(written.facts, "overlap", None), "\nnote: ")
-    return f"{made.directory}: {done}: {made.summary(written)}{note}"
+    result = Result(
+        dataset=preparation.name,
+        directory=str(made.directory),
+        is_new=outcome == "written",
+        prepare_seconds=progress.seconds,
+        summary=summary,
+        facts=records.plain(written.facts),
+    )
+    return Answer(result=result, text=f"{made.directory}: {done}: {summary}{note}")
 
 
 def _flags(preparation: Preparation | None) -> flags.FlagValues:

@@ -1,21 +1,28 @@
 """`dawnjax race`: a race to a target quality that anyone can enter, and its judge."""
 
+import dataclasses
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
 from dawnjax import records
+from dawnjax.commands.answer import Answer
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.text import escaped
 
+if TYPE_CHECKING:
+    from dawnjax.race.tracks import Track as ReadTrack
+
 USAGE = """dawnjax race [tracks [TRACK [--data_dir=FOLDER]]]
        dawnjax race new NAME --track=TRACK
        dawnjax race submit FILE_OR_PROGRAM --track=TRACK [--out=FOLDER]
-       dawnjax race verify ENTRY [--data_dir=FOLDER] [--rounds=N] [--json]
-       dawnjax race board FOLDER [--json] [--html=FILE]"""
+       dawnjax race verify ENTRY [--data_dir=FOLDER] [--rounds=N]
+       dawnjax race board FOLDER [--html=FILE]"""
 
 DESCRIPTION = """
 Without arguments it lists the tracks; `tracks TRACK` shows the rules of one, and with --data_dir
@@ -40,9 +47,159 @@ _STATUS = {
 }
 
 
-def main(argv: list[str]) -> int:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Track:
+    """A quality, and what an entry may do to reach it soonest.
+
+    Attributes:
+      platform: Kind of the one device: `cpu` or `gpu`.
+      experiment: The baseline.
+      command: Command that trains one trial of the baseline as the track asks.
+      target: What one evaluation must reach, in words.
+      data_fingerprint: Of the data that count; empty where `data_benchmark` says which they are.
+      rounds: Least rounds of a verification.
+      run_seconds: Most seconds of a run.
+      memory_gib: Most memory of a process.
+      disk_gib: Most that a run may save.
+    """
+
+    name: str
+    title: str
+    platform: str
+    experiment: str
+    command: str
+    target: str
+    data_fingerprint: str
+    data_benchmark: str
+    data_note: str
+    rounds: int
+    run_seconds: float
+    memory_gib: float
+    disk_gib: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JudgedTrial:
+    """A trial by the judge's clock and evaluation; `quality` is the target's metric."""
+
+    seed: int
+    reached: bool
+    seconds: float
+    quality: float | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JudgedSide:
+    """Trials of one side, in the order of the rounds.
+
+    Attributes:
+      preparation_seconds: Before a trial asks for its data, on average.
+    """
+
+    trials: tuple[JudgedTrial, ...]
+    preparation_seconds: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Beside:
+    """Trials beside those of a rival.
+
+    Attributes:
+      word: `faster` or `slower` at the level of this look, else `undecided`.
+      ratio: Expected time over that of the rival.
+      low: Lower end of the interval of that level.
+      high: Upper end likewise.
+      level: Probability of error that this look has.
+      p_value: Probability of such a difference between equal sides.
+    """
+
+    word: str
+    ratio: float | None
+    low: float | None
+    high: float | None
+    level: float
+    p_value: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """Verdict on an entry.
+
+    Attributes:
+      recipe: Hash of what was judged.
+      code: Whose code a run executed.
+      word: `accepted`, `tie`, `slower` or `refused`.
+      rule: Rule that it broke; empty for none.
+      why: How it broke it.
+      rival: The standing record's name, or the baseline.
+      tries: Against this rival, this one included.
+      level: Probability of error that this try has.
+      baseline: The entry beside the baseline.
+      record: Beside the standing record; null where the baseline is the rival.
+      sides: Trials of each side, by its name.
+    """
+
+    name: str
+    track: str
+    recipe: str
+    code: str
+    date: str
+    word: str
+    rule: str
+    why: str
+    rival: str
+    tries: int
+    level: float
+    baseline: Beside | None
+    record: Beside | None
+    sides: dict[str, JudgedSide]
+    hardware: str
+    versions: dict[str, str]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Row:
+    """An entry on a board.
+
+    Attributes:
+      rank: Such as `1`, `=1` for a tie with it; empty without one.
+      verdict: Null where it is not yet judged.
+    """
+
+    track: str
+    rank: str
+    name: str
+    code: str
+    verdict: Verdict | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+    """What a part of the command found.
+
+    Attributes:
+      part: `tracks`, `new`, `submit`, `verify` or `board`.
+      tracks: Of `tracks`.
+      data_are_the_tracks: Of `tracks TRACK --data_dir`; null for the others.
+      path: The file or folder that `new`, `submit` or `board --html` wrote.
+      verdict: Of `verify`.
+      board: Of `board`, each track's record first.
+    """
+
+    part: str
+    tracks: tuple[Track, ...] = ()
+    data_are_the_tracks: bool | None = None
+    path: str | None = None
+    verdict: Verdict | None = None
+    board: tuple[Row, ...] = ()
+
+
+RESULT = Result
+
+
+def main(argv: list[str]) -> Answer:
     part = next((text for text in argv if not text.startswith("-")), "tracks")
-    parts: dict[str, Callable[[list[str], flags.FlagValues], int]] = {
+    parts: dict[str, Callable[[list[str], flags.FlagValues], Answer]] = {
         "tracks": _tracks,
         "new": _new,
         "submit": _submit,
@@ -58,9 +215,7 @@ def main(argv: list[str]) -> int:
     for name, (owners, text) in _FLAGS.items():
         if part in owners or shows_all:
             of_part = f"{', '.join(owners)}: {text}"
-            if name == "json":
-                flags.DEFINE_bool(name, False, of_part, flag_values=values)
-            elif name == "rounds":
+            if name == "rounds":
                 flags.DEFINE_integer(name, 0, of_part, lower_bound=0, flag_values=values)
             else:
                 flags.DEFINE_string(name, None, of_part, flag_values=values)
@@ -73,7 +228,6 @@ _FLAGS = {
     "out": (("submit",), "the entry's folder, new; entries/NAME."),
     "data_dir": (("tracks", "verify"), "where the track's data lie, if not in the installation."),
     "rounds": (("verify",), "rounds at most, from the track's up; 0 takes the track's."),
-    "json": (("verify", "board"), "print JSON."),
     "html": (("board",), "a file for the board as a page."),
 }
 """Flags, with the parts of the command that have them."""
@@ -96,40 +250,68 @@ def _needed(values: flags.FlagValues, name: str) -> str:
     return str(values[name].value)
 
 
-def _tracks(names: list[str], values: flags.FlagValues) -> int:
+def _tracks(names: list[str], values: flags.FlagValues) -> Answer:
     from dawnjax.race import tracks
 
+    is_right, next_ = None, []
+    known = names or tracks.track_names()
+    found = [tracks.read_track(name) for name in known]
     if data_dir := _path(values, "data_dir"):
         track = tracks.read_track(str(_one(names, "track")))
-        print(escaped(tracks.data_text(track, data_dir)))
+        text, why = tracks.data_text(track, data_dir)
+        is_right, text = not why, escaped(text)
     elif names:
-        print("\n\n".join(tracks.track_text(tracks.read_track(name)) for name in names))
+        text = "\n\n".join(map(tracks.track_text, found))
+        next_ = [f"dawnjax race new NAME --track={found[0].name}"]
     else:
-        print(tracks.tracks_table().to_text())
-    return ExitStatus.DONE
+        text = tracks.tracks_table().to_text()
+        next_ = [f"dawnjax race tracks {found[0].name}"]
+    told = tuple(map(_told_track, found))
+    result = Result(part="tracks", tracks=told, data_are_the_tracks=is_right)
+    return Answer(result=result, text=text, next=next_)
 
 
-def _new(names: list[str], values: flags.FlagValues) -> int:
+def _told_track(track: "ReadTrack") -> Track:
+    return Track(
+        name=track.name,
+        title=track.title,
+        platform=track.platform,
+        experiment=track.experiment,
+        command=track.command,
+        target=track.target.words(),
+        data_fingerprint=track.data_fingerprint,
+        data_benchmark=track.data_benchmark,
+        data_note=track.data_note,
+        rounds=track.rounds,
+        run_seconds=track.limits.seconds,
+        memory_gib=track.limits.memory_gib,
+        disk_gib=track.limits.disk_gib,
+    )
+
+
+def _new(names: list[str], values: flags.FlagValues) -> Answer:
     from dawnjax.commands.new import write_new
     from dawnjax.race import tracks
 
     track = tracks.read_track(_needed(values, "track"))
     path = write_new(_one(names, "name"), tracks.recipe_text(track))
-    print(f"wrote {path}; change it, then\n\n    dawnjax race submit {path} --track={track.name}")
-    return ExitStatus.DONE
+    submit = shlex.join(["dawnjax", "race", "submit", str(path), f"--track={track.name}"])
+    text = f"wrote {path}; change it, then\n\n    {submit}"
+    return Answer(result=Result(part="new", path=str(path)), text=text, next=[submit])
 
 
-def _submit(paths: list[str], values: flags.FlagValues) -> int:
+def _submit(paths: list[str], values: flags.FlagValues) -> Answer:
     from dawnjax.race import submit
 
     file, track = _one(paths, "recipe's file"), _needed(values, "track")
     folder = _path(values, "out") or Path("entries") / file.absolute().stem
     submit.submit(file, track=track, out=folder)
-    print(escaped(f"wrote {folder}; next: dawnjax race verify {folder}"))
-    return ExitStatus.DONE
+    verify = shlex.join(["dawnjax", "race", "verify", str(folder)])
+    text = escaped(f"wrote {folder}; next: {verify}")
+    return Answer(result=Result(part="submit", path=str(folder)), text=text, next=[verify])
 
 
-def _verify(paths: list[str], values: flags.FlagValues) -> int:
+def _verify(paths: list[str], values: flags.FlagValues) -> Answer:
     folder = _one(paths, "entry")
     if not folder.is_dir() or folder.is_symlink():
         raise ConfigError(f"there is no folder {folder}")
@@ -141,24 +323,41 @@ def _verify(paths: list[str], values: flags.FlagValues) -> int:
         rounds=int(values["rounds"].value or 0),
         tell=lambda line: print(escaped(line), file=sys.stderr, flush=True),
     )
-    if values["json"].value:
-        print(records.json_text(records.plain(verdict), indent=2))
-        return _STATUS[verdict.word]
-    print(escaped(verdict.text()))
+    lines = [escaped(verdict.text())]
     if is_earlier:
         name = verdict.name
-        print(escaped(f"judged on {verdict.date} as {name}: a recipe is judged once"))
-    return _STATUS[verdict.word]
+        lines.append(escaped(f"judged on {verdict.date} as {name}: a recipe is judged once"))
+    status = _STATUS[verdict.word]
+    board = shlex.join(["dawnjax", "race", "board", str(folder.parent)])
+    return Answer(
+        result=Result(part="verify", verdict=_told(verdict)),
+        text="\n".join(lines),
+        status=status,
+        reasons=[verdict.text().splitlines()[0]] if status else (),
+        next=[board],
+    )
 
 
-def _board(paths: list[str], values: flags.FlagValues) -> int:
+def _told(verdict: Any) -> Verdict:
+    return records.convert(records.plain(verdict), Verdict, others=True)
+
+
+def _board(paths: list[str], values: flags.FlagValues) -> Answer:
     from dawnjax.race import board
 
     boards = board.read_board(_one(paths, "folder of entries"))
     if page := _path(values, "html"):
         records.write(page, board.board_page(boards))
-    if values["json"].value:
-        print(records.json_text(board.board_json(boards), indent=2))
-    else:
-        print(escaped(board.board_text(boards)))
-    return ExitStatus.DONE
+    rows = (
+        Row(
+            track=track,
+            rank=rank,
+            name=entry.name,
+            code=entry.code,
+            verdict=verdict and _told(verdict),
+        )
+        for track, rows in boards.items()
+        for (entry, verdict), rank in zip(rows, board.ranks(rows), strict=True)
+    )
+    result = Result(part="board", path=page and str(page), board=tuple(rows))
+    return Answer(result=result, text=escaped(board.board_text(boards)))

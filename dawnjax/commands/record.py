@@ -1,11 +1,13 @@
 """`dawnjax record`: whole runs as one program each; their time is no time to accuracy."""
 
+import dataclasses
 import functools
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from absl import flags
 
+from dawnjax.commands.answer import Answer
 from dawnjax.config.command_line import with_experiment_flag
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.errors import ConfigError, ExitStatus
@@ -21,11 +23,57 @@ fixed length is comparable with the CIFAR-10 speed records; it is not a time to 
 """
 
 
-def main(argv: list[str]) -> int:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Seed:
+    """The run of one seed.
+
+    Attributes:
+      time_seconds: Training time in record mode, which is no time to accuracy.
+      reached: Whether its one evaluation reached the target.
+      metrics: What that evaluation measured, by name.
+    """
+
+    seed: int
+    time_seconds: float
+    reached: bool
+    metrics: dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+    """Runs in record mode, each a whole schedule as one program.
+
+    Attributes:
+      file: The record that was written, with all facts.
+      metric: The target's metric.
+      mean_quality: Its mean over the seeds.
+      mean_time_seconds: Mean training time in record mode, which is no time to accuracy.
+      num_reached: Seeds that reached the target.
+      num_diverged: Seeds with a loss that is not finite.
+    """
+
+    experiment: str
+    file: str
+    num_steps: int
+    num_devices: int
+    device_kind: str
+    compile_seconds: float
+    metric: str
+    mean_quality: float
+    mean_time_seconds: float
+    num_reached: int
+    num_diverged: int
+    seeds: tuple[Seed, ...]
+
+
+RESULT = Result
+
+
+def main(argv: list[str]) -> Answer:
     argv = with_experiment_flag(argv)
     record_flags = flags.FlagValues()
     number = functools.partial(flags.DEFINE_integer, flag_values=record_flags)
-    number("trials", 1, "Seeds to run, from --seed on.", 1)
+    number("seeds", 1, "How many seeds to run, from --seed on.", 1)
     out_help = "The file to write; record_EXPERIMENT.json if not given."
     flags.DEFINE_string("out", "", out_help, flag_values=record_flags)
     request, positional = parse_request(
@@ -33,7 +81,7 @@ def main(argv: list[str]) -> int:
     )
     if positional:
         raise ConfigError(f"{positional[0]!r} is no flag; write --name=value")
-    trials, out = cast(int, record_flags["trials"].value), cast(str, record_flags["out"].value)
+    trials, out = cast(int, record_flags["seeds"].value), cast(str, record_flags["out"].value)
     path = Path(out or f"record_{request.experiment.name}.json")
     if path.is_dir():
         raise ConfigError(f"--out={path} is a directory; name a file")
@@ -62,6 +110,32 @@ def main(argv: list[str]) -> int:
         f"{totals['time_with_compilation_seconds']:.2f} s; mean {name} "
         f"{metric.text(totals[f'{name}_mean'])}, target reached by {totals['num_reached']}\n{path}"
     )
+    status, reasons = ExitStatus.DONE, []
     if totals["num_diverged"]:
-        return ExitStatus.DIVERGED
-    return ExitStatus.DONE if totals["num_reached"] else ExitStatus.BUDGET_SPENT
+        status, reasons = ExitStatus.DIVERGED, [f"{totals['num_diverged']} seeds diverged"]
+    elif not totals["num_reached"]:
+        status, reasons = ExitStatus.BUDGET_SPENT, ["no seed reached the target"]
+    result = Result(
+        experiment=request.experiment.name,
+        file=str(path),
+        num_steps=facts["num_steps"],
+        num_devices=facts["num_devices"],
+        device_kind=facts["device_kind"],
+        compile_seconds=runs.compile_seconds,
+        metric=name,
+        mean_quality=totals[f"{name}_mean"],
+        mean_time_seconds=totals["time_mean_seconds"],
+        num_reached=totals["num_reached"],
+        num_diverged=totals["num_diverged"],
+        seeds=tuple(map(_seed, results)),
+    )
+    return Answer(result=result, status=status, reasons=reasons)
+
+
+def _seed(result: Any) -> Seed:
+    return Seed(
+        seed=result.seed,
+        time_seconds=result.time_seconds,
+        reached=result.reached,
+        metrics=result.metrics,
+    )

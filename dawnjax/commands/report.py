@@ -1,5 +1,6 @@
 """`dawnjax report`: results, ours and official ones, as one HTML page and as tables."""
 
+import dataclasses
 import functools
 import sys
 from pathlib import Path
@@ -7,8 +8,9 @@ from pathlib import Path
 from absl import flags
 
 from dawnjax import records
+from dawnjax.commands.answer import Answer
 from dawnjax.config import command_line
-from dawnjax.errors import ConfigError, ExitStatus
+from dawnjax.errors import ConfigError
 from dawnjax.other_logs import flags as column_flags
 from dawnjax.other_logs.columns import Columns
 
@@ -28,7 +30,28 @@ Trials of one experiment on one system are one entry. Other files in DIR are lef
 """
 
 
-def main(argv: list[str]) -> int:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+    """The report that was written.
+
+    Attributes:
+      page: Path of the page.
+      tables: Paths of its tables, each as CSV and as JSON.
+      entries: Entries that it shows.
+      problems: Sources that were not read, and why.
+    """
+
+    page: str
+    page_bytes: int
+    tables: tuple[str, ...]
+    entries: int
+    problems: tuple[str, ...]
+
+
+RESULT = Result
+
+
+def main(argv: list[str]) -> Answer:
     flag_values = flags.FlagValues()
     text = functools.partial(flags.DEFINE_string, flag_values=flag_values)
     switch = functools.partial(flags.DEFINE_bool, flag_values=flag_values)
@@ -71,16 +94,17 @@ def _write_report(
     entry_list: str | None,
     include_hosts: bool,
     columns: Columns,
-) -> int:
+) -> Answer:
     # Imported here so that --help does without them.
     from dawnjax.analysis import counts, paper
+    from dawnjax.page.words import count, counted
     from dawnjax.report import contents, inputs, writing
     from dawnjax.study.reading import arm_at
     from dawnjax.text import escaped
 
     sources = [arm_at(source)[0] for source in sources]
     read = inputs.read(sources, include_hosts=include_hosts, columns=columns)
-    for problem in read.problems:
+    for problem in counted(read.problems):
         print(escaped(f"dawnjax report: not read: {problem}"), file=sys.stderr)
     published = None
     if with_paper:
@@ -88,9 +112,17 @@ def _write_report(
         published = paper.recomputed(read.entries, listed)
     report = contents.make(read, until=until, paper=published, title=title)
     files = writing.write(report, out)
-    entries = "1 entry" if len(read.entries) == 1 else f"{len(read.entries)} entries"
-    print(
-        f"{files[-1]}: {entries}, {len(report.html.encode()) / 1e6:.2f} MB; "
-        f"{len(report.tables)} tables as CSV and JSON in {files[0].parent}"
+    *tables, page = files
+    size = len(report.html.encode())
+    entries = count(len(read.entries), "entry", "entries")
+    return Answer(
+        result=Result(
+            page=str(page),
+            page_bytes=size,
+            tables=tuple(map(str, tables)),
+            entries=len(read.entries),
+            problems=tuple(read.problems),
+        ),
+        text=f"{page}: {entries}, {size / 1e6:.2f} MB; {len(report.tables)} tables as CSV and "
+        f"JSON in {files[0].parent}",
     )
-    return ExitStatus.DONE

@@ -1,6 +1,7 @@
 """`dawnjax runs`: a user's own runs, the newest first."""
 
 import dataclasses
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -9,12 +10,13 @@ from typing import Any
 from absl import flags
 from rich.console import Console
 
-from dawnjax import records
+from dawnjax.commands.answer import Answer
+from dawnjax.commands.told_run import ToldRun, told_run
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus, RunError
-from dawnjax.page import words
 from dawnjax.page.boxes import boxed
-from dawnjax.page.table import Column, Table, row_of, with_fields
+from dawnjax.page.table import Column, Table, row_of
+from dawnjax.page.words import NOT_REACHED, counted
 from dawnjax.runs.log import log_path
 from dawnjax.runs.logged_run import HEARTBEAT_SECONDS
 from dawnjax.text import escaped
@@ -55,14 +57,45 @@ class ListedRun:
         return "stopped" if status == "running" and is_silent else status
 
 
-def main(argv: list[str]) -> int:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Listed:
+    """A run of the folder.
+
+    Attributes:
+      run: Its path in the folder.
+      last_written_unix_seconds: When its log was last added to.
+      swept: Value of each field that a flag changed in any of the folder's runs.
+    """
+
+    run: str
+    last_written_unix_seconds: float
+    swept: dict[str, Any]
+    figures: ToldRun
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+    """The runs in a folder, the newest first.
+
+    Attributes:
+      problems: Runs that cannot be read, and why.
+    """
+
+    folder: str
+    runs: tuple[Listed, ...]
+    problems: tuple[str, ...]
+
+
+RESULT = Result
+
+
+def main(argv: list[str]) -> Answer:
     flag_values = flags.FlagValues()
-    flags.DEFINE_boolean("json", False, "Print JSON, one object a line.", flag_values=flag_values)
     folders = command_line.parse(
         "runs",
         flag_values,
         argv,
-        "dawnjax runs [FOLDER] [--json]",
+        "dawnjax runs [FOLDER]",
         "Lists the runs in a folder (`runs` without one), the newest first: target, state, time\n"
         "to accuracy, and which fields their flags changed. A run is `stopped` where its log has\n"
         "no end and nobody writes it: the command that began it resumes it.",
@@ -73,20 +106,34 @@ def main(argv: list[str]) -> int:
     if not folder.is_dir():
         raise ConfigError(f"there is no folder {folder}; name the one that holds your runs")
     listed, problems = read_folder(folder)
-    for problem in problems:
+    for problem in counted(problems):
         print(escaped(f"dawnjax runs: left out: {problem}"), file=sys.stderr)
     if not listed and not problems:
         raise ConfigError(f"{folder} holds no run: no folder in it has an experiment.json")
     table = Table(name="runs", title="", columns=_COLUMNS, rows=tuple(map(_row, listed)))
-    if flag_values["json"].value:
-        swept = with_swept([dataclasses.replace(one.run, name=one.path) for one in listed])
-        for record in with_fields(table, [run.fields for run in swept]).records():
-            print(records.json_text(record))
-    elif sys.stdout.isatty():
-        Console(highlight=False).print(boxed(_narrow(table)))
-    else:
-        print(table.to_text())
-    return ExitStatus.FAILED if problems else ExitStatus.DONE
+    text = table.to_text()
+    if sys.stdout.isatty():
+        console = Console(highlight=False)
+        with console.capture() as captured:
+            console.print(boxed(_narrow(table)))
+        text = captured.get().rstrip("\n")
+    swept = with_swept([one.run for one in listed])
+    rows = (
+        Listed(
+            run=one.path,
+            last_written_unix_seconds=one.unix_seconds,
+            swept=fields.fields,
+            figures=told_run(one.run, one.run.directory or folder, one.state),
+        )
+        for one, fields in zip(listed, swept, strict=True)
+    )
+    return Answer(
+        result=Result(folder=str(folder), runs=tuple(rows), problems=tuple(problems)),
+        text=text,
+        status=ExitStatus.FAILED if problems else ExitStatus.DONE,
+        reasons=problems,
+        next=[shlex.join(["dawnjax", "report", str(folder), "--out=report"])] if listed else (),
+    )
 
 
 def read_folder(folder: Path) -> tuple[list[ListedRun], list[str]]:
@@ -116,9 +163,7 @@ def _row(one: ListedRun) -> tuple[Any, ...]:
         changed=", ".join(f"{name}={value}" for name, value in sorted(result.overrides.items())),
         target=target_label(target).removeprefix("target "),
         state=one.state,
-        time_to_accuracy_seconds=words.NOT_REACHED
-        if seconds is None and not result.reached
-        else seconds,
+        time_to_accuracy_seconds=NOT_REACHED if seconds is None and not result.reached else seconds,
         best=None if best is None else quality(best, target),
         last_written=time.strftime("%Y-%m-%d %H:%M", time.gmtime(one.unix_seconds)),
     )

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from dawnjax import records
+from dawnjax.commands.answer import Answer
+from dawnjax.commands.told_study import ToldStudy, told_study
 from dawnjax.config import command_line
 from dawnjax.config.experiment_modules import is_file, load_experiment, load_techniques
 from dawnjax.config.flag_tree import FlagTree
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from dawnjax.study.trials import Ran
     from dawnjax.trials.origin import Origin
 
-USAGE = "dawnjax study [STUDY.py] --experiment=NAME --out=FOLDER [--seeds=N] [--FLAG=VALUE...]"
+USAGE = "dawnjax study EXPERIMENT|FILE.py --out=FOLDER [--seeds=N] [--FLAG=VALUE...]"
 
 DESCRIPTION = """
 Runs many trials of an experiment, and compares each arm with the first. Each trial is an ordinary
@@ -53,16 +55,20 @@ trial, such as --max_steps=100.
 """
 
 
-def main(argv: list[str]) -> int:
+RESULT = ToldStudy
+
+
+def main(argv: list[str]) -> Answer:
     try:
         return _study(argv)
     except KeyboardInterrupt:
         resume = shlex.join(["dawnjax", "study", *argv])
         print(f"dawnjax study: interrupted; resume with: {resume}", file=sys.stderr)
-        return ExitStatus.INTERRUPTED
+        status = ExitStatus.INTERRUPTED
+        return Answer(status=status, reasons=["interrupted"], next=[resume])
 
 
-def _study(argv: list[str]) -> int:
+def _study(argv: list[str]) -> Answer:
     asked = _parse(argv)
     study, folder = asked.study, StudyFolder(asked.out)
     earlier = folder.read_same(study)
@@ -110,7 +116,8 @@ def _study(argv: list[str]) -> int:
         study = dataclasses.replace(study, flags=flags)
         status = run_trial(study, trials[asked.trial], asked.out, set_up_seconds)
         # A scheduler would repeat a trial that spent its budget or diverged, which is a result.
-        return ExitStatus.DONE if status in OVER else status
+        status = ExitStatus.DONE if status in OVER else status
+        return Answer(status=status, reasons=() if not status else ["the trial is not over"])
     if asked.slots > 1:
         _run_side_by_side(asked, [trial for trial in trials if trial not in over])
     with folder.locked():
@@ -144,14 +151,14 @@ class _Asked:
     out: Path
     trial: int | None
     process_flags: tuple[str, ...]  # of one host of a trial, and so not the study's
-    prints_json: bool
     slots: int
     trial_argv: list[str]
 
 
 def _parse(argv: list[str]) -> _Asked:
-    if argv and not argv[0].startswith("-") and is_file(argv[0]):
-        base, given = _study_of_file(argv[0]), argv[1:]
+    named = argv[0] if argv and not argv[0].startswith("-") and is_file(argv[0]) else ""
+    if named and (of_file := _study_of_file(named)):
+        base, given = of_file, argv[1:]
     else:
         base, given = Study(), (argv := command_line.with_experiment_flag(argv))
     tree = FlagTree(Study, base, given)
@@ -192,7 +199,6 @@ def _parse(argv: list[str]) -> _Asked:
         out=Path(out),
         trial=values["trial"].value,
         process_flags=process_flags,
-        prints_json=bool(values["json"].value),
         slots=int(values["side_by_side"].value or 1),
         trial_argv=command_line.known(not_of_one_trial, argv),
     )
@@ -200,26 +206,26 @@ def _parse(argv: list[str]) -> _Asked:
 
 def _define_of_all_trials(values: flags.FlagValues) -> None:
     """Flags of the whole study, which the command line of a single trial does not have."""
-    flags.DEFINE_boolean("json", False, "Print the result as JSON.", flag_values=values)
     beside = "Trials at once, each on a GPU, a TPU chip or a part of the cores."
     flags.DEFINE_integer("side_by_side", 1, beside, 1, flag_values=values)
 
 
-def _study_of_file(name: str) -> Study:
+def _study_of_file(name: str) -> Study | None:
+    """Study that a file defines; None where it defines an experiment, which is studied."""
     from dawnjax.config import own_files
 
-    study = getattr(own_files.module_of_file(Path(name)), "STUDY", None)
+    module = own_files.module_of_file(Path(name))
+    study = getattr(module, "STUDY", None)
+    if study is None and hasattr(module, "EXPERIMENT"):
+        return None
     if not isinstance(study, Study):
-        raise ConfigError(
-            f"{name} does not define STUDY = Study(...); to study a recipe, write "
-            f"--experiment={name} --seeds=5"
-        )
+        raise ConfigError(f"{name} defines neither STUDY = Study(...) nor EXPERIMENT")
     return study
 
 
 def _search(
     asked: _Asked, folder: StudyFolder, earlier: "StudyRecord | None", set_up_seconds: float
-) -> int:
+) -> Answer:
     """Run a search: its arms join the study one by one, as they are drawn."""
     from dawnjax.study.search import run_search
     from dawnjax.study.trials import TrialRunner, origins_of
@@ -279,8 +285,8 @@ def _run(
     total: int,
     ran_by: "Callable[[Callable[[str], None]], Iterator[Ran]]",
     looked: "Callable[[], Sequence[Look]]",
-) -> int:
-    """Run trials, with a line and a new result after each; return the exit status.
+) -> Answer:
+    """Run trials, with a line and a new result after each.
 
     Args:
       arms: They grow while a search draws.
@@ -294,7 +300,8 @@ def _run(
     from dawnjax.study.text import estimate_of, line_of, next_commands, text_of
 
     console = Console(stderr=True, highlight=False)
-    started, begun, done, estimate, has_failed, runs = time.monotonic(), 0, 0, "", False, {}
+    started, begun, done, estimate, runs = time.monotonic(), 0, 0, "", {}
+    failures: list[str] = []
     file = asked.out / "result.json"
     with console.status("starting") as status:
 
@@ -311,7 +318,8 @@ def _run(
             status.update(f"{done} of {total} trials over{left(begun - 1)}{estimate}: {name}")
 
         for done, (trial, run, why) in enumerate(ran_by(tell), 1):
-            has_failed = has_failed or bool(why)
+            if why:
+                failures.append(f"{trial.arm.name}, seed {trial.seed}: {why}")
             if run is not None and is_over(run):
                 runs[trial] = run
             line = line_of(total, done, trial, run, why) + left(begun)
@@ -322,6 +330,11 @@ def _run(
             records.write_json(file, found.to_json(), durable=True)
     found = figures(asked.study, arms, runs, asked.out, looked())
     records.write_json(file, found.to_json(), durable=True)
-    print(records.json_text(found.to_json(), indent=1) if asked.prints_json else text_of(found))
-    print(f"result: {file}\n{next_commands(found, asked.out)}", file=sys.stderr)
-    return ExitStatus.FAILED if has_failed else ExitStatus.DONE
+    following = next_commands(found, asked.out)
+    return Answer(
+        result=told_study(found, asked.out),
+        text="\n".join([text_of(found), f"result: {file}", *(f"next: {it}" for it in following)]),
+        status=ExitStatus.FAILED if failures else ExitStatus.DONE,
+        reasons=failures,
+        next=following,
+    )

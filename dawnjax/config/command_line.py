@@ -24,8 +24,10 @@ def parse(
 ) -> list[str]:
     """Fill `flag_values` and return the positional arguments; HelpRequested for `--help`.
 
-    With `known_only` other flags are returned too.
+    With `known_only` other flags are returned too. `--json` shows in the help; `run_command` has
+    taken it.
     """
+    define_json(flag_values)
     options = argv[: argv.index("--")] if "--" in argv else argv
     if "--help" in options or "-h" in options:
         raise HelpRequested(_help_text(usage, description, flag_values))
@@ -40,6 +42,12 @@ def parse(
         text = " ".join(str(error).split())
         boolean = re.match(r"flag (--\S+): \('Non-boolean argument", text)
         raise ConfigError(f"{boolean[1]} must be true or false" if boolean else text) from None
+
+
+def define_json(flag_values: flags.FlagValues) -> None:
+    """Define the flag that every command has."""
+    text = "Print one JSON object, and all else on standard error."
+    flags.DEFINE_boolean("json", False, text, flag_values=flag_values)
 
 
 def known(flag_values: flags.FlagValues, argv: Sequence[str]) -> list[str]:

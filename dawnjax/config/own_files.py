@@ -46,6 +46,7 @@ class OwnFile:
             {"name": name, "sha256": hash_of(text), "text": text}
             for name, text in self.texts.items()
         )
+        main["path"] = os.path.abspath(self.given)
         return {**main, "modules": modules} if modules else main
 
 

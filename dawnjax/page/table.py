@@ -9,6 +9,8 @@ import dataclasses
 import io
 import math
 import re
+import shutil
+import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -165,19 +167,29 @@ class Table:
         return stream.getvalue()
 
     def to_text(self) -> str:
-        """Aligned columns for a terminal, notes below."""
+        """Aligned columns for a terminal, notes below.
+
+        Columns for which it has no room stand in further blocks, each with the first column.
+        """
         columns, rows = self._in_words()
-        heads = [column.head.strip() for column in columns]
-        widths = [max(map(len, cells)) for cells in zip(heads, *rows, strict=True)]
-        lines = [
-            "  ".join(
-                cell.ljust(width) if column.is_text else cell.rjust(width)
-                for cell, width, column in zip(row, widths, columns, strict=True)
-            ).rstrip()
-            for row in [heads, *rows]
-        ]
-        title = [self.title] if self.title else []
-        return "\n".join([*title, *lines, *(f"note: {note}" for note in self.notes)])
+        every = [[column.head.strip() for column in columns], *rows]
+        widths = [max(map(len, cells)) for cells in zip(*every, strict=True)]
+        room = shutil.get_terminal_size((10**6, 0)).columns - sum(widths[:1]) - 2
+        blocks: list[list[int]] = [[]]
+        for place, width in enumerate(widths[1:], 1):
+            if blocks[-1] and sum(widths[n] + 2 for n in blocks[-1]) + width > room:
+                blocks.append([])
+            blocks[-1].append(place)
+        lines = [self.title] if self.title else []
+        for block in blocks:
+            lines += [""] if block is not blocks[0] else []
+            for row in every:
+                cells = [
+                    row[n].ljust(widths[n]) if columns[n].is_text else row[n].rjust(widths[n])
+                    for n in [0, *block]
+                ]
+                lines += _in_room(cells, room)
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
     def to_markdown(self) -> str:
         """Markdown without the title; notes follow as a paragraph."""
@@ -222,6 +234,16 @@ def with_fields(table: Table, rows: Sequence[Mapping[str, Any]]) -> Table:
             for cells, row in zip(table.rows, rows, strict=True)
         ),
     )
+
+
+def _in_room(cells: Sequence[str], room: int) -> list[str]:
+    """Line of a row; the text of a column for which there is no room goes on below."""
+    first, *others = cells
+    if len(others) != 1 or len(others[0]) <= max(room, 20):
+        return ["  ".join(cells).rstrip()]
+    parts = textwrap.wrap(others[0].strip(), max(room, 20), break_on_hyphens=False) or [""]
+    starts = [first, *[" " * len(first)] * (len(parts) - 1)]
+    return [f"{start}  {part}".rstrip() for start, part in zip(starts, parts, strict=True)]
 
 
 def of_words(

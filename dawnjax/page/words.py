@@ -3,10 +3,11 @@
 These texts are for people; tables keep the exact numbers.
 """
 
+import collections
 import math
 import os.path
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from decimal import ROUND_HALF_EVEN, Decimal
 
 NOT_KNOWN = "not known"
@@ -112,6 +113,12 @@ def times(ratio: float) -> str:
 def count(amount: int, singular: str, plural: str = "") -> str:
     """An amount with its noun: `1 entry`, `3 entries`."""
     return f"{grouped(amount)} {singular if amount == 1 else plural or singular + 's'}"
+
+
+def counted(lines: Iterable[str]) -> list[str]:
+    """Each line once, in order, with its number where it comes several times."""
+    numbers = collections.Counter(lines)
+    return [line if number == 1 else f"{line} ({number} times)" for line, number in numbers.items()]
 
 
 def of_name(name: str) -> str:

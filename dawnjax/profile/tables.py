@@ -32,7 +32,7 @@ def _host_table(profiles: Sequence[HostProfile]) -> Table:
         shares += [used["mfu"], used["hfu"]]
         host = str(profile.capture.process_index)
         rows.append([host, *map(_milliseconds, times), *map(_percent, shares)])
-    return of_words([name.replace("_", " ") for name in head], rows)
+    return of_words([name.replace("_", " ") for name in head], _alike_once(rows))
 
 
 def _kind_table(profiles: Sequence[HostProfile]) -> Table:
@@ -41,13 +41,29 @@ def _kind_table(profiles: Sequence[HostProfile]) -> Table:
     for row, cells in _collectives(profiles, "by_kind", ("", "skew_", "wire_")):
         speed = row["algorithm_bytes_per_second"]
         rows.append([*cells, "-" if speed is None else f"{speed / 1e6:.4g}"])
-    return of_words(head, rows, texts=(0, 1))
+    return of_words(head, _alike_once(rows), texts=(0, 1))
 
 
 def _axis_table(profiles: Sequence[HostProfile]) -> Table:
     head = ["host", "mesh axis", "ms a step", "exposed ms", "skew ms", "MB", "runs"]
     rows = [cells for _, cells in _collectives(profiles, "by_axis", ("", "exposed_", "skew_"))]
-    return of_words(head, rows, texts=(0, 1))
+    return of_words(head, _alike_once(rows), texts=(0, 1))
+
+
+def _alike_once(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Rows of hosts, the host first: hosts whose figures agree are one row."""
+    hosts: dict[tuple[str, ...], list[int]] = {}
+    for host, *cells in rows:
+        hosts.setdefault(tuple(cells), []).append(int(host))
+    return [[in_one_cell(numbers), *cells] for cells, numbers in hosts.items()]
+
+
+def in_one_cell(hosts: Sequence[int]) -> str:
+    """Numbers of hosts in ascending order: `0`, `0, 2`, `0 to 7`."""
+    first, last = hosts[0], hosts[-1]
+    if len(hosts) > 2 and last - first + 1 == len(hosts):
+        return f"{first} to {last}"
+    return ", ".join(map(str, hosts))
 
 
 def _collectives(

@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import jinja2
 
-from dawnjax import records
 from dawnjax.errors import ConfigError
 from dawnjax.page.html_table import to_html
 from dawnjax.page.table import Table, of_words
@@ -62,7 +60,7 @@ def _place(row: Row) -> tuple[int, tuple[int, float], str]:
     return _ORDER.index(verdict.word), verdict.standing, entry.name
 
 
-def _ranks(rows: Sequence[Row]) -> list[str]:
+def ranks(rows: Sequence[Row]) -> list[str]:
     """Rank of each row; an entry that ties with one that has a rank shares it."""
     places: dict[str, str] = {}
     for entry, verdict in rows:
@@ -77,7 +75,7 @@ def _ranks(rows: Sequence[Row]) -> list[str]:
 
 def board_table(rows: Sequence[Row]) -> Table:
     """Rows of one track."""
-    cells = [_cells(*row, rank) for row, rank in zip(rows, _ranks(rows), strict=True)]
+    cells = [_cells(*row, rank) for row, rank in zip(rows, ranks(rows), strict=True)]
     return of_words(_HEADS, cells, texts=range(len(_HEADS)))
 
 
@@ -87,22 +85,6 @@ def board_text(boards: Boards) -> str:
         f"{tracks.read_track(name).title}\n{board_table(rows).to_text()}"
         for name, rows in boards.items()
     )
-
-
-def board_json(boards: Boards) -> dict[str, Any]:
-    """All boards as plain values: rank, entry without its recipe, and the whole verdict."""
-    return {
-        name: [
-            {
-                "rank": rank,
-                "name": entry.name,
-                "code": entry.code,
-                "verdict": verdict and records.plain(verdict),
-            }
-            for (entry, verdict), rank in zip(rows, _ranks(rows), strict=True)
-        ]
-        for name, rows in boards.items()
-    }
 
 
 def board_page(boards: Boards) -> str:

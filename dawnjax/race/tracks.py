@@ -150,13 +150,12 @@ def data_at(track: Track, data_dir: Path | None) -> tuple[Any, Any]:
     return experiment, experiment.data.spec()
 
 
-def data_text(track: Track, data_dir: Path) -> str:
-    """Fingerprint of data in a folder, and whether they are the track's."""
+def data_text(track: Track, data_dir: Path) -> tuple[str, str]:
+    """Fingerprint of data in a folder in words, and why they are not the track's; empty if not."""
     _, spec = data_at(track, data_dir)
     why = track.wrong_data(spec)
-    return f"{data_dir}: fingerprint {spec.fingerprint}; " + (
-        f"not the track's: {why}" if why else "the track's data"
-    )
+    said = f"not the track's: {why}" if why else "the track's data"
+    return f"{data_dir}: fingerprint {spec.fingerprint}; {said}", why
 
 
 def baseline_fields(track: Track) -> dict[str, Any]:

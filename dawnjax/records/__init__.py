@@ -18,7 +18,16 @@ from dawnjax.records.reading import (
     open_plain,
     read_plain,
 )
-from dawnjax.records.typed import FORGED, FieldError, convert, decode, in_words, plain, read_json
+from dawnjax.records.typed import (
+    FORGED,
+    FieldError,
+    convert,
+    decode,
+    in_words,
+    plain,
+    read_json,
+    schema_of,
+)
 from dawnjax.records.writing import (
     CANNOT_RENAME,
     json_text,

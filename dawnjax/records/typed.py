@@ -66,6 +66,32 @@ def plain(value: Any) -> Any:
     return msgspec.to_builtins(value)
 
 
+def schema_of(kind: type) -> tuple[dict[str, Any], dict[str, Any]]:
+    """JSON schema of a dataclass, and the definitions that it refers to, without defaults.
+
+    What a field of another type is written as is a text.
+    """
+    (found,), definitions = msgspec.json.schema_components(
+        (kind,), schema_hook=lambda _: {"type": "string"}
+    )
+    return found, {name: _without_defaults(one) for name, one in definitions.items()}
+
+
+def _without_defaults(schema: Any) -> Any:
+    """A written record has every field; and versions of msgspec name different defaults."""
+    if isinstance(schema, list):
+        return [_without_defaults(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        name: {field: _without_defaults(one) for field, one in part.items()}
+        if name == "properties"
+        else _without_defaults(part)
+        for name, part in schema.items()
+        if name != "default"
+    }
+
+
 def _unknown_field(given: Any, known: Any, path: str = "") -> str:
     if isinstance(given, dict) and isinstance(known, dict):
         for name in given:

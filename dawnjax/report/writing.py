@@ -26,7 +26,7 @@ def write(report: Report, directory: Path) -> list[Path]:
     if tables.is_symlink() or (tables.exists() and not tables.is_dir()):
         raise ConfigError(f"{tables} is no directory of its own; choose another --out")
     written = []
-    for name, text in _files(report):
+    for name, text in files_of(report):
         file = directory / name
         if file.is_dir():
             raise ConfigError(f"{file} is a directory; choose another --out")
@@ -35,7 +35,7 @@ def write(report: Report, directory: Path) -> list[Path]:
     return written
 
 
-def _files(report: Report) -> Iterator[tuple[str, str]]:
+def files_of(report: Report) -> Iterator[tuple[str, str]]:
     for table in report.tables:
         yield f"{TABLES}/{table.name}.csv", table.to_csv()
         yield f"{TABLES}/{table.name}.json", records.json_text(table.to_json(), indent=1) + "\n"

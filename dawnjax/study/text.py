@@ -45,7 +45,7 @@ def text_of(found: StudyFigures) -> str:
     return "\n".join([*parts, *found.remarks])
 
 
-def next_commands(found: StudyFigures, out: Path) -> str:
+def next_commands(found: StudyFigures, out: Path) -> list[str]:
     """Commands that say more about a study: a page, and what changed between two of its arms."""
     commands = [["report", str(out), f"--out={out / 'page'}"]]
     compared = [row for row in found.arms if row.verdict]
@@ -53,7 +53,7 @@ def next_commands(found: StudyFigures, out: Path) -> str:
         best = found.best if found.best in compared else compared[0]
         arms = (found.arms[0].arm, best.arm)
         commands.append(["compare", *(str(out / arm.folder) for arm in arms)])
-    return "\n".join(f"next: {shlex.join(['dawnjax', *command])}" for command in commands)
+    return [shlex.join(["dawnjax", *command]) for command in commands]
 
 
 def _search_parts(search: SearchFigures) -> list[str]:

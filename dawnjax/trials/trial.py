@@ -9,8 +9,6 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from dawnjax import records
 from dawnjax.trials.origin import Made, Origin, System, origin_of
 from dawnjax.trials.target import Target
@@ -292,9 +290,7 @@ _NOT_WRITTEN = ("name", "fields", "began_unix_seconds", "directory")
 
 def schema() -> dict[str, Any]:
     """JSON schema of `result.json`."""
-    (_, trial), definitions = msgspec.json.schema_components(
-        (str, Trial), schema_hook=lambda _: {"type": "string"}
-    )
+    trial, definitions = records.schema_of(Trial)
     fields = definitions["Trial"]
     for name in _NOT_WRITTEN:
         fields["properties"].pop(name)

@@ -1,10 +1,10 @@
 """Columns `config.FIELD`, names of entries by what changed, and one meaning of each name."""
 
 import csv
-import json
 
 import pytest
 from made_runs import write_run
+from told import told
 
 from dawnjax import analysis
 from dawnjax.__main__ import main
@@ -40,9 +40,8 @@ def test_each_file_of_a_report_has_them(swept, tmp_path, capsys):
             [*rows] = csv.DictReader(file.open())
             assert {row["config.x.rate"] for row in rows} <= {"", "0.5"}, name
             assert "0.5" in {row["config.x.rate"] for row in rows}, name
-    assert main(["runs", str(swept), "--json"]) == 0
-    told = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line[:1] == "{"]
-    assert {row["run"]: row["config.x.rate"] for row in told}["both"] == 0.5
+    rows = told(capsys, "runs", str(swept))["runs"]
+    assert {row["run"]: row["swept"]["x.rate"] for row in rows}["both"] == 0.5
 
 
 def test_a_source_names_what_changed_and_a_hash_only_where_it_must(swept):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from shared_runs import copied_once
 from small_text import FLAGS, LEARNS, NUM_EVALUATED, prepare_small_text
+from told import told
 
 from dawnjax.__main__ import main
 from dawnjax.analysis import generalization
@@ -210,19 +211,18 @@ def test_a_translator_may_search_with_another_beam(text_run, capsys):
     beam = ["--task.decoding.num_beams=3", "--task.decoding.length_penalty=3"]
     rows = []
     for flags in ([], beam):
-        capsys.readouterr()
-        assert main(["evaluate", str(run), *flags]) == 0
-        rows.append(json.loads(capsys.readouterr().out))
+        rows.append(told(capsys, "evaluate", str(run), *flags))
     own, wider = rows
-    assert own["bleu"] == last["bleu"] != wider["bleu"] and own["reached"] is False
-    assert "evaluation_fields" not in own
+    assert own["own"]["metrics"]["bleu"] == last["bleu"] != wider["own"]["metrics"]["bleu"]
+    assert own["reached"] is False and own["evaluation_fields"] != wider["evaluation_fields"]
     decoding = {"num_beams": 3, "length_penalty": 3.0, "coverage_penalty": 0.0}
     assert wider["evaluation_fields"] == {
         "decoding": {**decoding, "max_extra_tokens": 4},
         "scoring": {"is_cased": True, "tokenizer": "13a"},
     }
-    assert wider["reached"] is None and wider["reached_reason"]
-    assert wider["loss"] == pytest.approx(last["loss"], rel=1e-5)  # of the references
+    assert wider["reached"] is None and wider["reasons"]["reached"]
+    # The loss is of the references.
+    assert wider["own"]["metrics"]["loss"] == pytest.approx(last["loss"], rel=1e-5)
     # Another set beside the own one: both are searched with the beam, and the file is another.
     sides = [f"--data.source={folder / 'eval.a'}", f"--data.target={folder / 'eval.b'}"]
     record = evaluated(run, *sides, "--name=beams", *beam)
@@ -231,7 +231,7 @@ def test_a_translator_may_search_with_another_beam(text_run, capsys):
     ).exists()
     assert record["own"]["source"] == "measured now"
     for side in ("own", "other"):
-        assert record[side]["metrics"]["bleu"] == wider["bleu"]
+        assert record[side]["metrics"]["bleu"] == wider["own"]["metrics"]["bleu"]
     assert main(["evaluate", str(run), "--task.decoding.num_beams=0", "--data.source=a"]) == 2
     assert "must lie in 1 to 64" in capsys.readouterr().err
 

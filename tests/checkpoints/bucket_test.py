@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from object_store import ObjectStore, Stored
+from told import result_in
 
 from dawnjax.__main__ import main
 
@@ -102,12 +103,14 @@ def test_a_run_is_killed_and_resumed_from_a_bucket(store, tmp_path, compile_cach
     assert len({name.split("/")[2] for name in bucket}) == 2
     assert not (run_dir / "checkpoints").exists()
 
-    status, output = run(store, "evaluate", str(run_dir), f"--checkpoint.directory={DIRECTORY}")
+    evaluate = ["evaluate", "--json", f"--checkpoint.directory={DIRECTORY}"]
+    status, output = run(store, *evaluate, str(run_dir))
     assert status == 0, output
-    evaluated = json.loads(output.splitlines()[-1])
+    evaluated = result_in(output.splitlines()[-1])
     assert evaluated["step"] == kept[-1] and evaluated["reached"]
     last = [event for event in events if event["event"] == "evaluation"][-1]
-    assert evaluated["top_1_accuracy"] == pytest.approx(last["metrics"]["top_1_accuracy"], abs=1e-6)
+    accuracy = evaluated["own"]["metrics"]["top_1_accuracy"]
+    assert accuracy == pytest.approx(last["metrics"]["top_1_accuracy"], abs=1e-6)
     # Neither asks the store.
     assert main(["evaluate", str(run_dir)]) == 2
     assert "--checkpoint.directory" in capsys.readouterr().err
@@ -125,9 +128,9 @@ def test_two_processes_save_into_one_bucket(store, tmp_path, compile_cache):
     assert len(steps_in(store)) == 2
     kept = steps_in(store)[-1]
     status, output = run(
-        store, "evaluate", str(tmp_path / "run"), f"--checkpoint.directory={DIRECTORY}"
+        store, "evaluate", "--json", str(tmp_path / "run"), f"--checkpoint.directory={DIRECTORY}"
     )
-    assert json.loads(output.splitlines()[-1])["step"] == kept, output
+    assert result_in(output.splitlines()[-1])["step"] == kept, output
 
 
 @pytest.mark.processes

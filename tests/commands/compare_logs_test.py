@@ -7,6 +7,7 @@ import pytest
 from made_other_logs import normal, write_lines, write_side
 from made_runs import write_run
 from made_studies import made_study
+from told import told
 
 from dawnjax.__main__ import main
 from dawnjax.analysis import load
@@ -21,11 +22,6 @@ def sides(tmp_path):
     write_side(tmp_path / "a", normal(3.0, 0.02, 6))
     write_side(tmp_path / "b", normal(2.9, 0.02, 6, 1))
     return [f"{tmp_path}/a", f"{tmp_path}/b"]
-
-
-def told(capsys, *argv):
-    assert main(["compare", *argv, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
 
 
 def test_two_folders_one_command_one_verdict(sides, capsys):
@@ -45,12 +41,11 @@ def test_times_to_a_target(tmp_path, capsys):
     for name, mean in (("a", 3.0), ("b", 2.9)):
         write_side(tmp_path / name, normal(mean, 0.002, 6))
     sides = [f"{tmp_path}/a", f"{tmp_path}/b"]
-    found = told(capsys, *sides, "--target=3.0101")
+    found = told(capsys, "compare", *sides, "--target=3.0101")
     assert found["verdict"]["word"] == "faster_if_all_reach"
     assert found["a"]["reached"] == found["b"]["reached"] == 6
     assert found["decision"]["decision"] == "keep" and found["decision"]["trials_needed"] is None
     assert found["decision"]["effect"] == found["verdict"]["ratio"] < 1
-    assert found["decision"]["next"].startswith("dawnjax report ")
     assert main(["compare", *sides, "--target=3.0101", "--fail_if_slower_by=0.05"]) == 0
     assert main(["compare", *sides[::-1], "--target=3.0101", "--fail_if_slower_by=0.05"]) == 6
 
@@ -59,7 +54,7 @@ def test_times_to_a_target(tmp_path, capsys):
 def test_qualities_at_a_budget(sides, capsys, budget):
     """At step 55: (1 / 50 + 1 / 60) / 2 - 0.01 over the final loss, in each unit of it."""
     flags = [f"--at={budget}", "--tokens=100", "--price_per_hour_usd=7.2"]
-    found = told(capsys, *sides, *flags)
+    found = told(capsys, "compare", *sides, *flags)
     [quality] = found["qualities"]
     assert quality["word"] == "better" and quality["between"] == [6, 6]
     assert quality["means"] == pytest.approx([3.0 + 1 / 120 + 1 / 100 - 0.01, 2.9 + 1 / 120 + 0.0])
@@ -74,7 +69,6 @@ def test_qualities_at_a_budget(sides, capsys, budget):
         "high": quality["high"],
         "level": quality["level"],
         "trials_needed": None,
-        "next": f"dawnjax report {sides[0]} {sides[1]} --out=report",
     }
 
 
@@ -95,13 +89,12 @@ def test_the_gate_on_a_quality(sides, capsys):
 def test_an_undecided_comparison_says_how_many_trials_may_do(tmp_path, capsys):
     a = str(write_side(tmp_path / "a", normal(3.0, 0.1, 6)))
     b = str(write_side(tmp_path / "b", normal(2.98, 0.1, 6, 1)))
-    found = told(capsys, a, b)
+    found = told(capsys, "compare", a, b)
     decision = found["decision"]
     assert decision["decision"] == "more_trials" and decision["trials_needed"] > 100
-    assert decision["next"] == f"dawnjax compare {a} {b}"
     assert main(["compare", a, b]) == 0
     assert "decision: not decided; " in capsys.readouterr().out
-    equal = told(capsys, a, b, "--margin=1")
+    equal = told(capsys, "compare", a, b, "--margin=1")
     assert equal["decision"]["decision"] == "discard"
     assert equal["qualities"][0]["word"] == "equivalent"
 
@@ -137,7 +130,7 @@ def test_trials_of_a_fixed_time_are_compared_at_their_ends(tmp_path, capsys):
 def test_the_iso_quality_of_a_side_that_is_twice_as_fast(tmp_path, capsys):
     for name, second, seed in (("a", 0.2, 1), ("b", 0.1, 2)):
         write_side(tmp_path / name, normal(3.0, 1e-4, 6, seed), second=second)
-    found = told(capsys, f"{tmp_path}/a", f"{tmp_path}/b", "--at=end")
+    found = told(capsys, "compare", f"{tmp_path}/a", f"{tmp_path}/b", "--at=end")
     points = found["iso_quality"]["points"]
     assert found["iso_quality"]["unit"] == "seconds"
     middle = next(point for point in points if point["place"] == pytest.approx(10.0))
@@ -151,7 +144,7 @@ def test_our_own_runs_at_a_budget(tmp_path, capsys):
         for seed in range(5):
             write_run(tmp_path / name / str(seed), seed=seed, seconds=seconds, losses=(seed + 1.0,))
     sides = f"{tmp_path}/a", f"{tmp_path}/b"
-    found = told(capsys, *sides, "--at=seconds=10", "--at=steps=20")
+    found = told(capsys, "compare", *sides, "--at=seconds=10", "--at=steps=20")
     assert [row["means"] for row in found["qualities"]] == [[0.5, 0.95]] * 2
     assert {row["direction"] for row in found["qualities"]} == {"at_least"}
     assert main(["compare", *sides, "--at=tokens=10"]) == 2
@@ -190,8 +183,7 @@ def test_the_arms_of_a_study_at_a_budget(tmp_path, capsys):
     text = capsys.readouterr().out
     assert "A  num_epochs=3: 5 trials" in text and "B  num_epochs=4: 5 trials" in text
     assert "a difference of -0.450" in text and "equal values" in text
-    assert main(["compare", str(out), "--at=seconds=10", "--json"]) == 0
-    [arm] = json.loads(capsys.readouterr().out)["arms"]
+    [arm] = told(capsys, "compare", str(out), "--at=seconds=10")["arms"]
     assert arm["arm"] == "num_epochs=4"
     assert arm["qualities"][0]["difference"] == pytest.approx(-0.45)
 

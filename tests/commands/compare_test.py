@@ -6,6 +6,7 @@ import shutil
 import pytest
 from made_runs import write_run
 from made_studies import DIGITS, made_study
+from told import told
 
 from dawnjax.__main__ import main
 from dawnjax.study.design import Study, StudyFolder, arms_of
@@ -65,12 +66,11 @@ def test_sides_that_did_not_take_turns_on_one_machine_are_told(folders, order, h
 
 
 def test_json_holds_what_the_text_says(folders, capsys):
-    assert main(["compare", f"{folders}/b", f"{folders}/a", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["verdict"]["word"] == "faster_if_all_reach"
-    assert told["verdict"]["ratio"] == pytest.approx(0.5)
-    assert told["a"]["expected_seconds"] == 24 and told["b"]["expected_seconds"] == 12
-    assert told["changed_fields"] == []
+    found = told(capsys, "compare", f"{folders}/b", f"{folders}/a")
+    assert found["verdict"]["word"] == "faster_if_all_reach"
+    assert found["verdict"]["ratio"] == pytest.approx(0.5)
+    assert found["a"]["expected_seconds"] == 24 and found["b"]["expected_seconds"] == 12
+    assert found["changed_fields"] == []
 
 
 def test_the_gates_status(folders, capsys):
@@ -94,10 +94,10 @@ def test_a_trial_on_both_sides_is_no_comparison(folders, capsys):
     a, mixed = folders / "a", folders / "mixed"
     shutil.copytree(folders / "b", mixed)
     shutil.copytree(a / "3", mixed / "copy")
-    for second, told in ((a, "5 of the 5"), (mixed, "1 of the 6")):
+    for second, words in ((a, "5 of the 5"), (mixed, "1 of the 6")):
         assert main(["compare", str(a), str(second), "--fail_if_slower_by=0.05"]) == 2
         shown = capsys.readouterr()
-        assert f"{told} trials of B are also in A" in shown.err and not shown.out
+        assert f"{words} trials of B are also in A" in shown.err and not shown.out
         assert shown.err.count("\n") == 1
 
 
@@ -148,9 +148,7 @@ def test_a_study_alone_compares_its_arms(tmp_path, capsys):
     beside = f"dawnjax compare {out}/num_epochs_3 {out}/num_epochs_4"
     assert f"next: {beside}" in text
     assert main(["compare", str(out), "--fail_if_slower_by=0.05"]) == 6
-    assert main(["compare", str(out), "--json"]) == 0
-    shown = capsys.readouterr().out
-    _, arm = json.loads(shown[shown.index("{") :])["arms"]
+    _, arm = told(capsys, "compare", str(out))["study"]["arms"]
     assert arm["verdict"]["word"] == "slower_if_all_reach"
     # Its next command, and the arm by its name.
     assert main([*beside.split()[1:]]) == 0

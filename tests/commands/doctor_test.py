@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from told import told
 
 from dawnjax import doctor
 from dawnjax.__main__ import main
@@ -26,8 +27,7 @@ def machine(root: Path, *files: str) -> Path:
 @pytest.mark.processes
 def test_a_cpu_works_and_has_nothing_to_compare_with(capsys, monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
-    assert main(["doctor", "--json"]) == 0
-    found = {row["part"]: row for row in map(json.loads, capsys.readouterr().out.splitlines())}
+    found = {row["part"]: row for row in told(capsys, "doctor")["parts"]}
     states = {part: row["state"] for part, row in found.items()}
     assert states == {
         "devices": "right",

@@ -156,8 +156,8 @@ def test_an_experiment_of_ones_own(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(
         "import dataclasses\n"
-        "from dawnjax.experiments import digits\n"
-        "EXPERIMENT = dataclasses.replace(digits.EXPERIMENT, name='mine', num_epochs=3)\n"
+        "from dawnjax.own import load_experiment\n"
+        "EXPERIMENT = dataclasses.replace(load_experiment('digits'), name='mine', num_epochs=3)\n"
     )
     assert load_experiment(str(file)).num_epochs == 3
     file.write_text("x = 1\n")
@@ -168,9 +168,9 @@ def test_an_experiment_of_ones_own(tmp_path):
         load_experiment(str(file))
     file.write_text(
         "import dataclasses\n"
-        "from dawnjax.experiments import digits\n"
-        "target = digits.EXPERIMENT.targets[0]\n"
-        "EXPERIMENT = dataclasses.replace(digits.EXPERIMENT, targets=target)\n"
+        "from dawnjax.own import load_experiment\n"
+        "target = load_experiment('digits').targets[0]\n"
+        "EXPERIMENT = dataclasses.replace(load_experiment('digits'), targets=target)\n"
     )
     with pytest.raises(ConfigError, match="wrong type"):
         parse_request("train", [f"--experiment={file}"])
@@ -183,9 +183,8 @@ def derived(file, **changes):
     text = ", ".join(f"{name}={value}" for name, value in changes.items())
     file.write_text(
         "import dataclasses\n"
-        "from dawnjax.config.experiment import Adam, Observation, Target\n"
-        "from dawnjax.experiments import digits\n"
-        f"EXPERIMENT = dataclasses.replace(digits.EXPERIMENT, {text})\n"
+        "from dawnjax.own import Adam, Observation, Target, load_experiment\n"
+        f"EXPERIMENT = dataclasses.replace(load_experiment('digits'), {text})\n"
     )
     return str(file)
 
@@ -211,10 +210,10 @@ def test_a_file_has_the_tiny_variant_that_its_model_gives(tmp_path):
     assert (tiny.name, tiny.model) == ("mine_tiny", load_experiment("digits").model.tiny())
     file.write_text(
         "import dataclasses\n"
-        "from dawnjax.experiments import digits\n"
+        "from dawnjax.own import load_experiment\n"
         "@dataclasses.dataclass(frozen=True)\n"
         "class Net:\n    TAG = 'net'\n"
-        "EXPERIMENT = dataclasses.replace(digits.EXPERIMENT, name='own', model=Net())\n"
+        "EXPERIMENT = dataclasses.replace(load_experiment('digits'), name='own', model=Net())\n"
     )
     with pytest.raises(ConfigError, match="own has no tiny variant: .* model=net has no tiny"):
         load_experiment(str(file), is_tiny=True)
@@ -282,15 +281,14 @@ def test_list_says_that_a_trial_missed(capsys, monkeypatch):
 OWN_DATA = """
 import dataclasses
 from typing import ClassVar
-from dawnjax.experiments import synthetic_image
-from dawnjax.input_pipeline.datasets.synthetic import Synthetic
+from dawnjax.own import Synthetic, load_experiment
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mine(Synthetic):
     TAG: ClassVar[str] = "mine"
     hue: int = 3
 
-EXPERIMENT = dataclasses.replace(synthetic_image.EXPERIMENT, data=Mine(num_classes=7))
+EXPERIMENT = dataclasses.replace(load_experiment("synthetic_image"), data=Mine(num_classes=7))
 """
 
 
@@ -390,9 +388,7 @@ def test_a_field_that_no_log_could_hold_is_refused_by_name(field, named, tmp_pat
     file = tmp_path / "own.py"
     file.write_text(f"""
 import dataclasses
-from dawnjax.experiments.digits import EXPERIMENT as BASE
-from dawnjax.models.resnet import ResNet
-from dawnjax.tasks.classification import Classification
+from dawnjax.own import Classification, ResNet, load_experiment
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Net(ResNet):
@@ -404,7 +400,7 @@ class Unknown(Classification):
     TAG = "unknown"
     extra: "Nothing" = 3
 
-EXPERIMENT = dataclasses.replace(BASE, {field})
+EXPERIMENT = dataclasses.replace(load_experiment("digits"), {field})
 """)
     with pytest.raises(ConfigError, match=named) as caught:
         parse_request("train", [f"--experiment={file}"])

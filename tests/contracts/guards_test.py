@@ -252,6 +252,7 @@ PAST_RECORDS = {
     ("dawnjax.machine.load", "read_text"): PROC,
     ("dawnjax.machine.measured_peaks", "read_text"): PROC,
     ("dawnjax.models.pure_model", "replace"): "a layer's parameter, no file",
+    ("dawnjax.own", "read_text"): OURS,
     ("dawnjax.other_logs.log_lines", "open"): "copied into other programs, where we are not",
     ("dawnjax.page.html", "read_text"): OURS,
     ("dawnjax.plan.compiling.assigned", "read_text"): "of this process's compiler, in a new folder",

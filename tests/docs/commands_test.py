@@ -17,7 +17,8 @@ from dawnjax.__main__ import COMMANDS, main
 
 TOP = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").is_file())
 PAGES = [TOP / "README.md", TOP / "CONTRIBUTING.md", *sorted((TOP / "docs").glob("*.md"))]
-PAGES += sorted((TOP / "benchmarks").glob("*.md"))
+PAGES += [TOP / "AGENTS.md", *sorted((TOP / "benchmarks").glob("*.md"))]
+PAGES += sorted(TOP.glob("skills/*/*.md"))
 MODULES = sorted((TOP / "experiments").glob("[a-z]*.py"))
 BENCHMARKS = sorted((TOP / "benchmarks").glob("[a-z]*.py"))
 CODE = [

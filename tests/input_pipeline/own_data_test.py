@@ -138,10 +138,10 @@ def test_a_class_without_arrays_is_told_what_is_missing():
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "data.md"
 RECIPE = """
-from dawnjax.experiments.synthetic_image import EXPERIMENT
+from dawnjax.own import load_experiment
 
 EXPERIMENT = dataclasses.replace(
-    EXPERIMENT,
+    load_experiment("synthetic_image"),
     name="stripes",
     data=Stripes(),
     num_epochs=2,

@@ -1,9 +1,9 @@
 """`dawnjax plan --search=mesh`: the order of arrangements, what they hold, and what is refused."""
 
 import dataclasses
-import json
 
 import pytest
+from told import result_in
 
 from dawnjax.__main__ import main
 from dawnjax.config.experiment_modules import load_experiment
@@ -241,7 +241,7 @@ def test_a_compiled_plan_of_a_decoder_lasts_as_published_steps_say():
 def test_the_command_prints_rows_and_refuses_what_it_chooses_itself(capsys):
     command = ["plan", "c4_llama31_8b", "--on=v6e:64,v5e:8", "--batches=64", "--search=mesh"]
     assert main([*command, "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["rows"]
+    rows = result_in(capsys.readouterr().out)["rows"]
     assert 1 < len(rows) <= 6 and "does not fit" in rows[-1]["reason"]
     assert rows[0]["mesh"]["fsdp"] >= 1 and rows[0]["time_to_accuracy_seconds"]["value"] > 0
     assert main(command) == 0

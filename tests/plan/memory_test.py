@@ -1,12 +1,12 @@
 """Memory of compiled programs: what `plan --memory` says, the largest batch, a user's function."""
 
-import json
 from pathlib import Path
 
 import jax
 import jax.export
 import jax.numpy as jnp
 import pytest
+from told import result_in
 
 from dawnjax import plan
 from dawnjax.__main__ import main
@@ -130,7 +130,7 @@ def test_the_command_says_what_fits_and_what_fills_it(answers, capsys):
     assert any(line.startswith("h100:8 batch 768: does not fit: ") for line in lines)
     assert any(line.startswith("k80:1: ") for line in lines)
     assert main([*command[:3], "--on=h100:8", "--json"]) == 0
-    [row] = json.loads(capsys.readouterr().out)["rows"]
+    [row] = result_in(capsys.readouterr().out)["rows"]
     assert row["fits"] == "yes" and row["memory"]["num_bytes"] == STATE + 64 * EXAMPLE + 10**9
     # BatchNorm groups of 16 on 8 devices; the line says 640, which the compiler refuses.
     assert row["largest"]["points"] == [128, 256] and not row["largest"]["fits"]

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from made_reports import entry
+from told import result_in
 
 from dawnjax.__main__ import main
 from dawnjax.config.experiment_modules import load_experiment
@@ -48,7 +49,7 @@ def test_a_plan_sorts_its_systems_and_keeps_those_that_fail_as_lines(kept_progra
     [cuda] = [line for line in lines if "CUDA" in line]
     assert cuda.startswith("v100:8") and "a run needs JAX with CUDA 12" in cuda
     assert main([*command, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    told = result_in(capsys.readouterr().out)
     assert told["overrides"] == {"global_batch_size": 4096}
     first = told["rows"][0]
     assert first["cost_usd"]["value"] == pytest.approx(
@@ -97,11 +98,11 @@ def test_epochs_from_runs_are_of_the_same_experiment(kept_programs, capsys, tmp_
     given = f"--epochs_from={tmp_path / 'runs.jsonl'}"
     # The made runs have a batch of 256: 16,384 is out of reach, 1,024 is not.
     assert main([*command, given, "--json"]) == 0
-    [row] = json.loads(capsys.readouterr().out)["rows"]
+    [row] = result_in(capsys.readouterr().out)["rows"]
     assert row["epochs"] is None and row["time_to_accuracy_seconds"] is None
     assert "counted at batch 256: 16,384 is" in row["reasons"]["time_to_accuracy_seconds"]
     assert main([*command, given, "--json", "--batches=1024"]) == 0
-    [row] = json.loads(capsys.readouterr().out)["rows"]
+    [row] = result_in(capsys.readouterr().out)["rows"]
     # The made trials take 4, 5 and 4 epochs; the second did not reach. Four times the batch takes
     # (3 x 256 + 1,024) / (4 x 256) times as many, as where no slope is known.
     assert row["epochs"]["value"] == 7
@@ -156,7 +157,7 @@ def test_two_tori_of_one_size_are_two_rows(monkeypatch, capsys):
     monkeypatch.setattr(compiled, "answer_of", lambda *_: answers["tpu v3-32 resnet"])
     command = ["plan", "imagenet_resnet50_mlperf", "--on=v3:4x4,v3:32,v3:2x8", "--json"]
     assert main(command) == 0
-    rows = json.loads(capsys.readouterr().out)["rows"]
+    rows = result_in(capsys.readouterr().out)["rows"]
     assert sorted(row["system"] for row in rows) == ["v3:2x8", "v3:32"]
     assert parse_system("v3:2x8").name == "v3:2x8" and parse_system("v3:4x4").name == "v3:32"
 
@@ -308,11 +309,11 @@ def test_digits_compiles_for_what_is_not_here(monkeypatch, capsys, tmp_path, sys
         pytest.skip(str(error))
     monkeypatch.setattr(compiled, "CACHE_DIR", str(tmp_path))
     assert main(["plan", "digits", f"--on={system}", "--epochs=11", "--json"]) == 0
-    [row] = json.loads(capsys.readouterr().out)["rows"]
+    [row] = result_in(capsys.readouterr().out)["rows"]
     assert row["time_to_accuracy_seconds"]["value"] > 0
     assert len(list(tmp_path.iterdir())) == 1
     assert main(["plan", "digits", "--memory", f"--on={other}", "--json"]) == 0
-    [row] = json.loads(capsys.readouterr().out)["rows"]
+    [row] = result_in(capsys.readouterr().out)["rows"]
     assert row["fits"] == "yes" and row["largest"]["is_all"]
     buffers = row["memory"]["programs"]["train step"]["buffers"]
     assert any("state.params/" in name for name, _, _ in buffers)

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from told import result_in
 
 from dawnjax.__main__ import main
 from dawnjax.machine import prices
@@ -20,7 +21,7 @@ def kept_program(monkeypatch):
 
 def rows_of(capsys, *flags):
     assert main(["plan", *flags, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)["rows"]
+    return result_in(capsys.readouterr().out)["rows"]
 
 
 @pytest.mark.compiles

@@ -210,11 +210,11 @@ def test_flops_are_divided_by_the_devices_also_where_several_share_a_batch(tmp_p
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        ([], "one run directory, or --experiment, is needed"),
+        ([], "one run directory or experiment is needed"),
         (["/no/such/run"], "holds no profile"),
-        (["a", "b"], "2 given"),
+        (["/a", "/b"], "2 given"),
         (["--experiment=digits", "a"], "not both"),
-        (["a", "--twin"], "give --experiment"),
+        (["/a", "--twin"], "name an experiment"),
         (["--experiment=digits", "--profile.seconds=0"], "profile.seconds=0.0"),
     ],
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ordinary_user import skip_as_root
+from told import result_in
 
 from dawnjax.__main__ import main
 from dawnjax.errors import ConfigError
@@ -197,13 +198,13 @@ def test_a_program_is_verified_beside_the_baseline_and_stands_on_the_board(
     status = main(["race", "verify", str(place), "--json"])
     said = capsys.readouterr()
     assert said.out, said.err
-    verdict = json.loads(said.out)
+    verdict = result_in(said.out)["verdict"]
     assert (status, verdict["word"]) in [(0, "accepted"), (7, "tie"), (6, "slower")]
     assert verdict["code"] == "program" and len(verdict["sides"]["the baseline"]["trials"]) == 2
     assert all(trial["quality"] > 0.97 for trial in verdict["sides"]["kernel"]["trials"])
     page = tmp_path / "board.html"
     assert main(["race", "board", str(place.parent), "--json", f"--html={page}"]) == 0
-    [row] = json.loads(capsys.readouterr().out)["digits"]
+    [row] = result_in(capsys.readouterr().out)["board"]
     assert row["name"] == "kernel" and row["verdict"]["word"] == verdict["word"]
     assert "kernel" in page.read_text() and "<script" not in page.read_text()
     again, is_earlier = judge.verify(place, tell=lambda _: None)

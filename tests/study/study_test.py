@@ -393,7 +393,7 @@ def test_an_arm_is_bound_to_what_made_its_first_trials(tmp_path):
 
 MINE = """
 import dataclasses
-from dawnjax.config.experiment_modules import load_experiment
+from dawnjax.own import load_experiment
 EXPERIMENT = dataclasses.replace(load_experiment("digits", is_tiny=True), name="mine")
 """
 

@@ -1,6 +1,5 @@
 """GNMT: that it learns, its sizes and products, and what the commands say of its run."""
 
-import json
 import math
 
 import jax
@@ -10,9 +9,9 @@ import pytest
 pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install -e '.[text]')")
 from first_steps import run_steps
 from task_table import TABLE, copied_run
+from told import told
 from trained import result_of
 
-from dawnjax.__main__ import main
 from dawnjax.config.experiment_flags import load_experiment, parse_request
 from dawnjax.config.run_options import RunOptions
 from dawnjax.input_pipeline.datasets.parallel_text import ParallelText
@@ -41,10 +40,9 @@ def test_evaluate_searches_with_beams_and_scores_without_case(
     tmp_path_factory, tmp_path, compile_cache, capsys
 ):
     run = str(copied_run(tmp_path_factory, "gnmt", compile_cache, tmp_path / "run"))
-    capsys.readouterr()
     beam = ["--task.decoding.num_beams=5", "--task.decoding.coverage_penalty=0.1"]
-    assert main(["evaluate", run, *beam, "--task.scoring.is_cased=false"]) == 0
-    uncased = json.loads(capsys.readouterr().out.splitlines()[-1])
+    found = told(capsys, "evaluate", run, *beam, "--task.scoring.is_cased=false")
+    uncased = found["own"]["metrics"]
     last = result_of(tmp_path / "run")["evaluations"][-1]
     assert uncased["loss"] == last["loss"] and "case:lc" in uncased["bleu_signature"]
 

@@ -1,7 +1,6 @@
 """Span answering: scores, the networks, and runs from a flag to a result."""
 
 import dataclasses
-import json
 import math
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from first_steps import build, run_steps, train_steps
 from task_table import copied_run
+from told import told
 from trained import result_of
 
 from dawnjax.__main__ import main
@@ -270,10 +270,9 @@ def test_an_answer_may_be_limited_in_an_evaluation(
     assert main(["infer", run, "--examples=60"]) == 0
     assert "to the text of the answer" in capsys.readouterr().out
     # Answers of one token: another number from the same network.
-    assert main(["evaluate", run, "--task.max_answer_tokens=1"]) == 0
-    record = json.loads(capsys.readouterr().out.splitlines()[0])
+    record = told(capsys, "evaluate", run, "--task.max_answer_tokens=1")
     assert record["evaluation_fields"] == {"max_answer_tokens": 1}
-    assert record["f1_score"] != last["f1_score"]
+    assert record["own"]["metrics"]["f1_score"] != last["f1_score"]
 
 
 def test_questions_that_no_batch_answered_score_nothing():

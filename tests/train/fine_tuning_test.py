@@ -145,7 +145,7 @@ def test_what_cannot_be_begun_with_gets_one_line(source, tmp_path, compile_cache
     other = [f"--initialize_from={source}", "--model.batch_norm_epsilon=0.1"]
     assert train(tmp_path / "wider", compile_cache, *other) == 2
     assert "model.batch_norm_epsilon is 1e-05 in it and 0.1 in this run" in capsys.readouterr().err
-    assert main(["record", "digits", f"--initialize_from={source}", "--trials=1"]) == 2
+    assert main(["record", "digits", f"--initialize_from={source}", "--seeds=1"]) == 2
 
 
 def test_kept_classes_are_numbered_in_their_order():

@@ -1,6 +1,5 @@
 """Groups of processes that are killed, stopped and interrupted for real, and what they end with."""
 
-import json
 import os
 import random
 import signal
@@ -25,6 +24,7 @@ from fault_runs import (
     why_not_the_same_end,
 )
 from quick_compilation import QUICK
+from told import result_in
 from trained import evaluations_of, final_state_of, result_of, saves_of
 
 from dawnjax.__main__ import main
@@ -85,17 +85,18 @@ def test_two_processes_train_as_one_with_as_many_devices(tmp_path, compile_cache
     )
     assert [host["process_index"] for host in result_of(two)["hosts"]] == [0, 1]
     assert check_run(two)[0] == []
-    evaluate = ["evaluate", str(one), "--data_placement=host", compile_cache]
+    evaluate = ["evaluate", str(one), "--data_placement=host", "--json", compile_cache]
     launched = ["launch", "--processes=2", "--devices_per_process=2", "--", *evaluate]
     several = run([sys.executable, "-m", "dawnjax", *launched], env=environment(1, QUICK))
     assert several.returncode == 0, several.stderr
     capsys.readouterr()
     assert main(evaluate) == 0  # here, where there are four devices
     outputs = (capsys.readouterr().out, several.stdout)
-    rows = [json.loads(output.splitlines()[-1]) for output in outputs]
+    sides = [result_in(output)["own"] for output in outputs]
+    rows = [side["metrics"] for side in sides]
     assert rows[0]["top_1_accuracy"] == rows[1]["top_1_accuracy"]
     assert rows[0]["top_5_accuracy"] == rows[1]["top_5_accuracy"]
-    assert rows[0]["examples"] == rows[1]["examples"] == 64
+    assert sides[0]["examples"] == sides[1]["examples"] == 64
     assert rows[0]["top_1_accuracy"] == evaluations_of(one)[-1][1]["top_1_accuracy"]
 
 

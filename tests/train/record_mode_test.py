@@ -29,7 +29,7 @@ def record(tmp_path_factory) -> tuple[Path, dict]:
     """The file of two seeds, and what is in it."""
 
     def make(folder: Path) -> None:
-        flags = ["--trials=2", f"--out={folder / 'record.json'}", "--compile_cache_dir=none"]
+        flags = ["--seeds=2", f"--out={folder / 'record.json'}", "--compile_cache_dir=none"]
         # The made-up images have no 94 %: the budget is spent and the target missed.
         assert main(["record", *SMALL, *flags]) == 3
 
@@ -114,4 +114,4 @@ def test_what_one_program_cannot_do_is_refused():
     with pytest.raises(ConfigError, match="max_seconds=60"):
         record_mode.prepare(request)
     assert main(["record", *SMALL, "--run_dir=somewhere"]) == 2
-    assert main(["record", *SMALL, "--trials=0"]) == 2
+    assert main(["record", *SMALL, "--seeds=0"]) == 2

@@ -60,8 +60,7 @@ def test_a_run_outlives_the_reader_of_its_output(tmp_path, compile_cache):
 
 STUCK = '''
 import dataclasses, time
-from dawnjax.experiments import synthetic_image
-from dawnjax.input_pipeline.datasets.synthetic import Synthetic
+from dawnjax.own import Synthetic, load_experiment
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stuck(Synthetic):
@@ -72,7 +71,9 @@ class Stuck(Synthetic):
     def load(self, split):
         time.sleep(600)
 
-EXPERIMENT = dataclasses.replace(synthetic_image.EXPERIMENT, name="stuck", data=Stuck())
+EXPERIMENT = dataclasses.replace(
+    load_experiment("synthetic_image"), name="stuck", data=Stuck()
+)
 '''
 
 

@@ -14,6 +14,7 @@ import jax.monitoring
 import numpy as np
 import pytest
 from quick_compilation import FUSIONS_OF_A_USER
+from told import told
 from trained import final_state_of
 
 from dawnjax import journal, records
@@ -93,9 +94,9 @@ def test_from_flag_to_result(train, tmp_path, capsys):
     assert "seed is 0 there and 1 here" in capsys.readouterr().err
 
     # The checkpoint, evaluated by itself, gives the same numbers.
-    assert main(["evaluate", str(run_dir)]) == 0
-    row = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert row["step"] == last["step"] and row["top_1_accuracy"] == last["top_1_accuracy"]
+    row = told(capsys, "evaluate", str(run_dir))
+    assert row["step"] == last["step"]
+    assert row["own"]["metrics"]["top_1_accuracy"] == last["top_1_accuracy"]
 
 
 @pytest.mark.compiles
@@ -354,8 +355,8 @@ def test_a_file_that_cannot_be_written_is_one_line(tmp_path):
 
 MINE = """
 import dataclasses
-from dawnjax.experiments import synthetic_image
-EXPERIMENT = dataclasses.replace(synthetic_image.EXPERIMENT, name="mine")  # für mich
+from dawnjax.own import load_experiment
+EXPERIMENT = dataclasses.replace(load_experiment("synthetic_image"), name="mine")  # für mich
 """
 
 
@@ -400,8 +401,8 @@ def test_a_terminal_that_knows_few_characters_is_no_reason_to_fail(tmp_path, enc
     file = tmp_path / "mine.py"
     file.write_text(
         "import dataclasses\n"
-        "from dawnjax.experiments import digits\n"
-        "EXPERIMENT = dataclasses.replace(digits.EXPERIMENT, target_note='für │ sich')\n",
+        "from dawnjax.own import load_experiment\n"
+        "EXPERIMENT = dataclasses.replace(load_experiment('digits'), target_note='für │ sich')\n",
         encoding="utf8",
     )
     for argv, status, text in [

@@ -5,8 +5,7 @@ import dataclasses
 import jax.numpy as jnp
 from flax import nnx
 
-from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupCosine
-from dawnjax.input_pipeline.datasets.digits import Digits
+from dawnjax.own import Adam, Digits, Evaluation, Experiment, Target, WarmupCosine
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,10 +6,7 @@ import jax.numpy as jnp
 import sklearn.datasets
 from flax import nnx
 
-from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupCosine
-from dawnjax.input_pipeline.datasets.arrays import Arrays
-from dawnjax.tasks.metric import Metric
-from dawnjax.tasks.task import Task
+from dawnjax.own import Adam, Arrays, Evaluation, Experiment, Metric, Target, Task, WarmupCosine
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,198 @@
+"""A study and its verdicts as programs are told of them."""
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dawnjax import records
+
+if TYPE_CHECKING:
+    from dawnjax.study.figures import StudyFigures
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Advice:
+    """Further trials of each side that may decide; null where the mathematics give no number.
+
+    Attributes:
+      minimum: Trials without which no verdict is possible.
+      if_equal: Trials that show equivalence, in 80 % of cases, if the sides are equal.
+      if_as_measured: Trials that find a difference likewise if the ratio is the measured one.
+      looks: Trials of each side at each look, if the advice is followed until a verdict.
+      level: Of the test at each look.
+      false_verdicts: Chance that equal sides differ at one of two looks.
+      if_repeated: The same where the advice is followed until a verdict.
+    """
+
+    minimum: int | None
+    if_equal: int | None
+    if_as_measured: int | None
+    looks: tuple[int, ...]
+    level: float
+    false_verdicts: float | None
+    if_repeated: float | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """B beside A; of a study an arm beside its first.
+
+    Attributes:
+      word: The verdict; `dawnjax compare --help` explains each.
+      ratio: Expected time of B over that of A; null where a side has none.
+      low: Lower end of its interval; null where nothing can be said of it.
+      high: Upper end likewise.
+      level: Chance that such an interval holds the truth; null for a range of few trials.
+      margin: What counts as equal: a ratio between 1 / (1 + margin) and 1 + margin.
+      is_slower_excluded: Whether B being slower by the margin or more is excluded.
+      trials: Of A and B.
+      reached: Trials of each that reached the target.
+      is_paired: Whether the trials were compared as pairs by seed.
+      is_conditional: Whether the verdict supposes that all trials reach, because none missed.
+      apart: Side (0 for A) and place of a trial that stands apart.
+      why: What the verdict rests on, or why there is none.
+    """
+
+    word: str
+    ratio: float | None
+    low: float | None
+    high: float | None
+    level: float | None
+    margin: float
+    is_slower_excluded: bool
+    trials: tuple[int, int]
+    reached: tuple[int, int]
+    is_paired: bool
+    is_conditional: bool
+    apart: tuple[int, int] | None
+    advice: Advice | None
+    why: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Disturbed:
+    """Trials during which other work took much of the machine's processor time.
+
+    Attributes:
+      a: Those of the first arm in words; empty without any.
+      b: Those of this arm likewise.
+      alone: Which of the two, `A` or `B`, has no other trial.
+      without: Verdict without them.
+    """
+
+    a: str
+    b: str
+    alone: tuple[str, ...]
+    without: Verdict | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrialRow:
+    """A trial of a study that is over; `run_dir` is its path in the study's folder."""
+
+    seed: int
+    status: str
+    reached: bool
+    time_to_accuracy_seconds: float | None
+    run_dir: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Arm:
+    """An arm of a study; of a threshold study one of its thresholds.
+
+    Attributes:
+      flags: What makes a trial of it.
+      planned: Trials that the study has of it.
+      trials: Those that are over.
+      mean_seconds: Mean time to accuracy of those that reached.
+      cv: Population standard deviation over mean of these times.
+      expected_seconds: Time of all trials over the number that reached; null where none did.
+      low: Lower end of its interval, or of the range of few trials.
+      high: Upper end likewise.
+      exposed_communication: Share of a step that no computation hid; null without profiles.
+      verdict: The arm beside the study's first; null for the first.
+      rows: The trials, by their seed.
+      disturbed: Null where no trial was disturbed.
+      elsewhere: How its machines and libraries differ from the first arm's; empty if not.
+    """
+
+    arm: str
+    flags: tuple[str, ...]
+    planned: int
+    trials: int
+    reached: int
+    mean_seconds: float | None
+    cv: float | None
+    expected_seconds: float | None
+    low: float | None
+    high: float | None
+    epochs_mean: float | None
+    examples_per_second: float | None
+    exposed_communication: float | None
+    verdict: Verdict | None
+    rows: tuple[TrialRow, ...]
+    disturbed: Disturbed | None
+    machines: tuple[str, ...]
+    elsewhere: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Search:
+    """Recipes of a search by the trials that chose, and the winner.
+
+    Attributes:
+      planned: Trials that it may choose by.
+      trials: Those that are over.
+      chose: Seeds that chose.
+      judged: Seeds that judge the winner, none of which chose.
+      winner: Arm that was chosen; empty without one.
+      recipes: Each drawn recipe, the fastest first.
+    """
+
+    planned: int
+    trials: int
+    chose: tuple[int, ...]
+    judged: tuple[int, ...]
+    winner: str
+    recipes: tuple[dict[str, Any], ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Looks:
+    """Cost of looking at a study more than once.
+
+    Attributes:
+      looks: Trials of each arm at each look.
+      false_verdicts: Bound of the chance of a false verdict if all arms are equal.
+    """
+
+    looks: tuple[int, ...]
+    false_verdicts: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ToldStudy:
+    """A study with the figures of its arms.
+
+    Attributes:
+      folder: The study's folder, whose result.json has the same figures.
+      study: Its fields, by the names of their flags.
+      best: The fastest arm of a grid; null for other studies or without a choice.
+      search: Figures of a search; null for other studies.
+      looks: Null for one arm, or while the study goes on.
+      remarks: What a reader of the figures should know.
+    """
+
+    folder: str
+    study: dict[str, Any]
+    arms: tuple[Arm, ...]
+    best: str | None
+    search: Search | None
+    looks: Looks | None
+    remarks: tuple[str, ...]
+
+
+def told_study(found: "StudyFigures", folder: Path) -> ToldStudy:
+    fields = {**found.to_json(), "folder": str(folder), "remarks": found.remarks}
+    return records.convert(fields, ToldStudy, others=True)

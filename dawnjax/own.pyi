@@ -1,0 +1,101 @@
+from dawnjax.config.experiment import Evaluation as Evaluation
+from dawnjax.config.experiment import Experiment as Experiment
+from dawnjax.config.experiment import Observation as Observation
+from dawnjax.config.experiment import Target as Target
+from dawnjax.config.experiment_modules import load_experiment as load_experiment
+from dawnjax.config.run_options import ProfileOptions as ProfileOptions
+from dawnjax.config.run_options import RunOptions as RunOptions
+from dawnjax.config.techniques import Technique as Technique
+from dawnjax.input_pipeline.augmentation.image_augmentation import (
+    ImageAugmentation as ImageAugmentation,
+)
+from dawnjax.input_pipeline.augmentation.object_augmentation import (
+    ObjectAugmentation as ObjectAugmentation,
+)
+from dawnjax.input_pipeline.datasets.arrays import Arrays as Arrays
+from dawnjax.input_pipeline.datasets.arrays import ImageArrays as ImageArrays
+from dawnjax.input_pipeline.datasets.cifar10 import Cifar10 as Cifar10
+from dawnjax.input_pipeline.datasets.coco import Coco as Coco
+from dawnjax.input_pipeline.datasets.digits import Digits as Digits
+from dawnjax.input_pipeline.datasets.go_games import GoGames as GoGames
+from dawnjax.input_pipeline.datasets.imagenet import ImageNet as ImageNet
+from dawnjax.input_pipeline.datasets.images import Images as Images
+from dawnjax.input_pipeline.datasets.movielens import MovieLens as MovieLens
+from dawnjax.input_pipeline.datasets.parallel_text import ParallelText as ParallelText
+from dawnjax.input_pipeline.datasets.pgx_games import PgxGame as PgxGame
+from dawnjax.input_pipeline.datasets.pgx_opponent import PgxOpponent as PgxOpponent
+from dawnjax.input_pipeline.datasets.squad import Squad as Squad
+from dawnjax.input_pipeline.datasets.synthetic import Synthetic as Synthetic
+from dawnjax.input_pipeline.datasets.synthetic_objects import SyntheticObjects as SyntheticObjects
+from dawnjax.input_pipeline.datasets.synthetic_questions import (
+    SyntheticQuestions as SyntheticQuestions,
+)
+from dawnjax.input_pipeline.datasets.synthetic_ratings import SyntheticRatings as SyntheticRatings
+from dawnjax.input_pipeline.datasets.synthetic_text import SyntheticText as SyntheticText
+from dawnjax.input_pipeline.datasets.synthetic_tokens import SyntheticTokens as SyntheticTokens
+from dawnjax.input_pipeline.datasets.token_shards import TokenShards as TokenShards
+from dawnjax.models.amoebanet import AmoebaNetD as AmoebaNetD
+from dawnjax.models.batch_norm import BatchNorm as BatchNorm
+from dawnjax.models.bidaf import BiDAF as BiDAF
+from dawnjax.models.convolution import Conv as Conv
+from dawnjax.models.convolution import Linear as Linear
+from dawnjax.models.execution import Execution as Execution
+from dawnjax.models.gnmt import GNMT as GNMT
+from dawnjax.models.group_norm import GroupNorm as GroupNorm
+from dawnjax.models.language_model import LanguageModel as LanguageModel
+from dawnjax.models.layer_norm import LayerNorm as LayerNorm
+from dawnjax.models.llama import Llama as Llama
+from dawnjax.models.lora import Lora as Lora
+from dawnjax.models.lstm import LSTM as LSTM
+from dawnjax.models.lstm import BidirectionalLSTM as BidirectionalLSTM
+from dawnjax.models.mask_rcnn import MaskRCNN as MaskRCNN
+from dawnjax.models.neumf import NeuMF as NeuMF
+from dawnjax.models.policy_value import PolicyValue as PolicyValue
+from dawnjax.models.pooling import average_pool as average_pool
+from dawnjax.models.pooling import max_pool as max_pool
+from dawnjax.models.preactivation_resnet import PreactivationResNet as PreactivationResNet
+from dawnjax.models.qanet import QANet as QANet
+from dawnjax.models.record_net import RecordNet as RecordNet
+from dawnjax.models.resnet import ResNet as ResNet
+from dawnjax.models.resnet import imagenet_resnet as imagenet_resnet
+from dawnjax.models.rotary import Rotary as Rotary
+from dawnjax.models.ssd import SSD as SSD
+from dawnjax.models.ssd import SmallSSD as SmallSSD
+from dawnjax.models.transformer import Transformer as Transformer
+from dawnjax.models.wide_resnet import WideResNet as WideResNet
+from dawnjax.optim.update_rules import Adam as Adam
+from dawnjax.optim.update_rules import Constant as Constant
+from dawnjax.optim.update_rules import Exponential as Exponential
+from dawnjax.optim.update_rules import InverseSquareRoot as InverseSquareRoot
+from dawnjax.optim.update_rules import Lars as Lars
+from dawnjax.optim.update_rules import Muon as Muon
+from dawnjax.optim.update_rules import MuonAdam as MuonAdam
+from dawnjax.optim.update_rules import PiecewiseLinear as PiecewiseLinear
+from dawnjax.optim.update_rules import PiecewiseStep as PiecewiseStep
+from dawnjax.optim.update_rules import Polynomial as Polynomial
+from dawnjax.optim.update_rules import RmsProp as RmsProp
+from dawnjax.optim.update_rules import Sgd as Sgd
+from dawnjax.optim.update_rules import WarmupCosine as WarmupCosine
+from dawnjax.optim.update_rules import WarmupLinear as WarmupLinear
+from dawnjax.runs.stages import Stages as Stages
+from dawnjax.study.design import Study as Study
+from dawnjax.tasks.bleu import Scoring as Scoring
+from dawnjax.tasks.classification import Classification as Classification
+from dawnjax.tasks.classification import ImageStages as ImageStages
+from dawnjax.tasks.game_search import GameSearch as GameSearch
+from dawnjax.tasks.generation import GeneratingTask as GeneratingTask
+from dawnjax.tasks.instance_segmentation import InstanceSegmentation as InstanceSegmentation
+from dawnjax.tasks.language_modelling import LanguageModelling as LanguageModelling
+from dawnjax.tasks.language_modelling import WindowStages as WindowStages
+from dawnjax.tasks.metric import Metric as Metric
+from dawnjax.tasks.object_detection import ObjectDetection as ObjectDetection
+from dawnjax.tasks.professional_moves import ProfessionalMoves as ProfessionalMoves
+from dawnjax.tasks.recommendation import Recommendation as Recommendation
+from dawnjax.tasks.region_targets import Regions as Regions
+from dawnjax.tasks.self_play import SelfPlay as SelfPlay
+from dawnjax.tasks.span_answering import SpanAnswering as SpanAnswering
+from dawnjax.tasks.task import Moment as Moment
+from dawnjax.tasks.task import Setting as Setting
+from dawnjax.tasks.task import Task as Task
+from dawnjax.tasks.translation import Decoding as Decoding
+from dawnjax.tasks.translation import Translation as Translation

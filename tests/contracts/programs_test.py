@@ -1,0 +1,309 @@
+"""`--json` of every command: one object by its schema, with the figures of the text."""
+
+import dataclasses
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cv2
+import jsonschema
+import numpy as np
+import pytest
+from made_race import write_entry
+from made_runs import write_run
+from official_sources import LOG, RESULT
+from shared_runs import made_once
+from told import SCHEMAS, schema_text
+
+from dawnjax.__main__ import COMMANDS, main
+from dawnjax.errors import ExitStatus
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_schema_is_the_committed_file(command):
+    file = SCHEMAS / f"{command}.json"
+    assert file.exists() and file.read_text() == schema_text(command), (
+        f"fields of `dawnjax {command} --json` changed: raise SCHEMA_VERSION in "
+        "dawnjax/commands/answer.py where a reader must know, and run tests/support/told.py"
+    )
+
+
+def object_of(command: str, status: int, capsys: Any) -> dict[str, Any]:
+    """The one object on standard output, checked by its schema."""
+    shown = capsys.readouterr()
+    found = json.loads(shown.out)
+    assert shown.out.count("\n") == 1
+    jsonschema.validate(found, json.loads(schema_text(command)))
+    assert (found["command"], found["exit_status"]) == (command, status)
+    assert found["status"] == ExitStatus(status).name.lower()
+    assert bool(found["reasons"]) >= bool(status), "a status other than 0 has its reason"
+    for line in found["next"]:
+        program, name, *_ = shlex.split(line)
+        assert program == "dawnjax" and name in COMMANDS, line
+    return {**found, "log": shown.err}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_wrong_use_is_an_object_too(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main([command, "--json", "--no_such_flag=1"]) == 2
+    found = object_of(command, 2, capsys)
+    assert found["result"] is None
+    [line] = found["reasons"]
+    assert found["log"] == f"dawnjax {command}: {line}\n"
+    # A trial has the flags that a study has not.
+    assert ("--experiment is missing" if command == "study" else "no_such_flag") in line
+
+
+def test_an_unknown_command_and_a_fault_of_the_program_are_objects(monkeypatch, capsys):
+    assert main(["trian", "--json"]) == 2
+    found = json.loads(capsys.readouterr().out)
+    assert found["status"] == "wrong_use" and "did you mean 'train'" in found["reasons"][0]
+
+    def fail(_: list[str]) -> None:
+        print("text of the command")
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr("dawnjax.commands.check.main", fail)
+    assert main(["check", "--json"]) == 1
+    found = object_of("check", 1, capsys)
+    assert found["reasons"] == ["ZeroDivisionError: by zero"]
+    assert "text of the command\nTraceback" in found["log"]
+
+
+@pytest.mark.processes
+def test_libraries_and_children_print_on_standard_error():
+    script = (
+        "import os, sys\n"
+        "from dawnjax import __main__ as program\n"
+        "from dawnjax.commands import check\n"
+        "def noisy(argv):\n"
+        "    os.system('echo of a child')\n"
+        "    os.write(1, b'of a library\\n')\n"
+        "    return program_answer\n"
+        "from dawnjax.commands.answer import Answer as program_answer\n"
+        "program_answer = program_answer()\n"
+        "check.main = noisy\n"
+        "sys.exit(program.main(['check', '--json']))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert json.loads(done.stdout)["status"] == "done"
+    assert done.stderr == "of a child\nof a library\n"
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A command line, and texts that it shows by the figures of its object."""
+
+    argv: Callable[[Path, Path], list[str]]
+    texts: Callable[[dict[str, Any]], list[str]]
+    status: int = 0
+    writes: bool = False
+    """It writes anew: asked for its text, into another folder."""
+    computes: bool = False
+    """Its figures are those of one moment: its log has the text."""
+
+
+TRAIN = ["digits", "--num_epochs=3", "--evaluation.first_epoch=1"]
+TRAIN += ["--targets.0.value=0.2", "--tensorboard=false", "--profile.seconds=0.05"]
+TRAIN += ["--profile.measured_peaks=false"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, compile_cache) -> Path:
+    """A short run of `digits`; nobody may change it."""
+
+    def make(folder: Path) -> None:
+        assert main(["train", *TRAIN, f"--run_dir={folder / 'run'}", compile_cache]) == 0
+
+    return made_once(tmp_path_factory, "told_run", make) / "run"
+
+
+def inputs_in(folder: Path) -> None:
+    """Runs, official results, images and a race's entry."""
+    for seed in range(5):
+        write_run(folder / "runs" / "a" / str(seed), seed=seed, seconds=20.0 + 5 * (seed % 2))
+        write_run(folder / "runs" / "b" / str(seed), seed=seed, seconds=10.0 + 5 * (seed % 2))
+    log = folder / "mlperf" / RESULT
+    log.parent.mkdir(parents=True)
+    log.write_bytes(LOG)
+    write_entry(folder / "race")
+    np.savez(
+        folder / "images.npz",
+        train_x=np.arange(9 * 30).astype(np.uint8).reshape(9, 6, 5),
+        train_y=np.arange(9) % 3,
+        test_x=np.arange(4 * 30).astype(np.uint8).reshape(4, 6, 5)[::-1],
+        test_y=[2, 1, 0, 0],
+    )
+
+
+READERS = {
+    "list": Case(
+        lambda made, run: ["digits"],
+        lambda told: [
+            told["experiments"][0]["name"],
+            f"{told['experiments'][0]['targets'][0]['value']:g}",
+            *(
+                f"{seen['reached']} of {seen['trials']} reached"
+                for seen in told["experiments"][0]["observations"]
+            ),
+        ],
+    ),
+    "runs": Case(
+        lambda made, run: [str(made / "runs")],
+        lambda told: [
+            text
+            for row in told["runs"]
+            for text in (row["run"], f"{row['figures']['time_to_accuracy_seconds']:g}")
+        ],
+    ),
+    "check": Case(
+        lambda made, run: [str(made / "runs" / "a" / "0")],
+        lambda told: (
+            [f"{one['name']}: ok" for one in told["checked"] if one["is_ok"]]
+            + [f"note: {note}" for one in told["checked"] for note in one["notes"]]
+        ),
+    ),
+    "compare": Case(
+        lambda made, run: [f"{made}/runs/a", f"{made}/runs/b", "--fail_if_slower_by=0.1"],
+        lambda told: [
+            f"B takes {told['verdict']['ratio']:.3f} of A's time",
+            f"{told['verdict']['low']:.3f} to {told['verdict']['high']:.3f}",
+            f"{told['a']['reached']} of {told['a']['trials']} trials reached",
+            told["verdict"]["why"],
+            f"decision: {told['decision']['decision']} B",
+        ],
+    ),
+    "report": Case(
+        lambda made, run: [str(made / "runs"), f"--out={made / 'page'}"],
+        lambda told: [
+            told["page"],
+            f"{told['entries']} entr",
+            f"{told['page_bytes'] / 1e6:.2f} MB",
+            f"{len(told['tables']) // 2} tables",
+        ],
+    ),
+    "import": Case(
+        lambda made, run: [str(made / "mlperf"), f"--out={made / 'official.jsonl'}"],
+        lambda told: [f"{told['out']}: {told['entries']} entries"],
+    ),
+    "profile": Case(
+        lambda made, run: [str(run)],
+        lambda told: [
+            f"profiled steps {told['first_step']} to {told['last_step']}",
+            f"{1000 * told['hosts'][0]['utilization']['step_seconds']:.3g}",
+            f"{100 * told['hosts'][0]['utilization']['parts_fraction']['compute']:.1f} %",
+            told["hosts"][0]["ops_file"],
+        ],
+    ),
+    "race": Case(
+        lambda made, run: ["board", str(made / "race" / "entries")],
+        lambda told: [told["board"][0]["name"], told["board"][0]["code"], "not yet judged"],
+    ),
+}
+
+WRITERS = {
+    "new": Case(lambda made, run: [str(made / "mine")], lambda told: [told["file"]], writes=True),
+    "prepare": Case(
+        lambda made, run: [
+            "--dataset=images",
+            f"--from={made / 'images.npz'}",
+            "--name=dots",
+            f"--out={made / 'dots'}",
+        ],
+        lambda told: [told["summary"]],
+        writes=True,
+    ),
+    "launch": Case(
+        lambda made, run: ["--processes=1", "--", "check", str(made / "runs" / "a" / "0")],
+        lambda told: [],  # the text is that of the process
+        computes=True,
+    ),
+}
+
+COMPUTERS = {
+    "train": Case(
+        lambda made, run: [*TRAIN, f"--run_dir={made / 'own'}"],
+        lambda told: [
+            f"{told['time_to_accuracy_seconds']:.3f} s",
+            f"{told['compile_seconds']:.3f} s",
+        ],
+        computes=True,
+    ),
+    "record": Case(
+        lambda made, run: ["digits", *TRAIN[1:4], f"--out={made / 'record.json'}"],
+        lambda told: [f"{told['seeds'][0]['time_seconds']:.4f} s", f"{told['num_steps']} steps"],
+        computes=True,
+    ),
+    "evaluate": Case(
+        lambda made, run: [str(run)],
+        lambda told: [
+            f"step {told['step']}",
+            f"{told['own']['examples']:,}",
+            f"{told['own']['metrics']['top_1_accuracy']:.4f}",
+        ],
+    ),
+    "infer": Case(
+        lambda made, run: [str(run), "--examples=5", "--warm_up=1"],
+        lambda told: [],
+    ),
+    "predict": Case(
+        lambda made, run: [str(run), f"--from={made / 'digit.png'}"],
+        lambda told: [json.dumps(answer) for answer in told["answers"]],
+        computes=True,
+    ),
+    "export": Case(
+        lambda made, run: ["--format=safetensors", str(run), f"--out={made / 'weights'}"],
+        lambda told: told["files"],
+        writes=True,
+    ),
+    "study": Case(
+        lambda made, run: [*TRAIN[:-1], "--seeds=2", f"--out={made / 'study'}"],
+        lambda told: [f"{told['arms'][0]['reached']} of {told['arms'][0]['trials']}"],
+    ),
+}
+
+NOT_HERE = {
+    "plan": "tests/plan: it compiles for hardware that is not here",
+    "doctor": "tests/commands/doctor_test.py",
+    "watch": "tests/report/watch_test.py: it runs until Ctrl-C",
+}
+
+
+def test_every_command_has_a_case():
+    assert {*READERS, *WRITERS, *COMPUTERS, *NOT_HERE} == {*COMMANDS}
+
+
+def answers_alike(command: str, case: Case, made: Path, run: Path, capsys: Any) -> None:
+    again = made.parent / f"{made.name}_again"
+    if case.writes:
+        shutil.copytree(made, again)
+    assert main([command, "--json", *case.argv(made, run)]) == case.status
+    found = object_of(command, case.status, capsys)
+    text = found["log"]
+    if not case.computes:
+        assert main([command, *case.argv(again if case.writes else made, run)]) == case.status
+        text = capsys.readouterr().out.replace(str(again), str(made))
+    for said in case.texts(found["result"]):
+        assert said in text, (said, text)
+
+
+@pytest.mark.parametrize("command", [*READERS, *WRITERS])
+@pytest.mark.processes
+def test_the_object_has_the_figures_of_the_text(command, trained, tmp_path, capsys):
+    inputs_in(tmp_path)
+    run = Path(shutil.copytree(trained, tmp_path / "trained"))
+    answers_alike(command, {**READERS, **WRITERS}[command], tmp_path, run, capsys)
+
+
+@pytest.mark.parametrize("command", COMPUTERS)
+@pytest.mark.compiles
+def test_commands_that_compute_have_them_too(command, trained, tmp_path, capsys):
+    cv2.imwrite(str(tmp_path / "digit.png"), np.zeros((8, 8), np.uint8))
+    run = Path(shutil.copytree(trained, tmp_path / "trained"))
+    answers_alike(command, COMPUTERS[command], tmp_path, run, capsys)

@@ -1,0 +1,73 @@
+"""AGENTS.md and the guides in skills/: short, and each of their commands runs."""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dawnjax.__main__ import COMMANDS
+
+TOP = Path(__file__).parents[2]
+AGENTS = TOP / "AGENTS.md"
+SKILLS = sorted(TOP.glob("skills/*/SKILL.md"))
+PAGES = [AGENTS, *SKILLS]
+
+PRELUDE = f"""
+set -euo pipefail
+dawnjax() {{ {sys.executable} -m dawnjax "$@"; }}
+python() {{ {sys.executable} "$@"; }}
+# As a reader runs them, from the top of a clone; what tests write belongs elsewhere.
+pytest() {{ (cd {TOP} && {sys.executable} -m pytest -p no:cacheprovider "$@"); }}
+"""
+
+
+def blocks(page: Path) -> list[str]:
+    """The blocks of commands, but for the one that installs."""
+    found = re.findall(r"^```sh( \w+)?\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    has_compilers = importlib.util.find_spec("libtpu") is not None
+    return [text for kind, text in found if kind != " plan" or has_compilers]
+
+
+def test_agents_md_is_short_and_claude_md_is_a_link_to_it():
+    assert len(AGENTS.read_text().splitlines()) <= 150
+    assert os.readlink(TOP / "CLAUDE.md") == "AGENTS.md"
+
+
+@pytest.mark.parametrize("page", SKILLS, ids=lambda page: page.parent.name)
+def test_a_guide_has_its_name_and_when_to_take_it(page):
+    head = page.read_text().split("---\n")[1]
+    assert re.search(rf"^name: {page.parent.name}$", head, re.MULTILINE)
+    assert re.search(r"^description: \w.{20,}", head, re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
+def test_links_and_paths_exist(page):
+    text = page.read_text()
+    for link in re.findall(r"\]\(([^)#]+)", text):
+        assert (page.parent / link).exists(), link
+    folders = "dawnjax|docs|tests|models|experiments|input_pipeline"
+    for path in re.findall(rf"`((?:{folders})/[^`]*)`", text):
+        if not re.search(r"NAME|ROOM|COMMAND|\s", path):
+            assert (TOP / path).exists(), path
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
+def test_each_command_runs(page, tmp_path, compile_cache):
+    script = "".join(text for text in blocks(page) if "venv" not in text)
+    assert set(re.findall(r"^dawnjax (\w+)", script, re.MULTILINE)) <= set(COMMANDS)
+    environment = {**os.environ, "PYTHONPATH": str(TOP), "DAWNJAX_TEST_COSTS": ""}
+    done = subprocess.run(
+        [shutil.which("bash") or "bash", "-c", PRELUDE + script],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
