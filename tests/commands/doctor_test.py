@@ -1,6 +1,5 @@
 """`dawnjax doctor`: the whole on this machine's CPU, and what it says of broken ones."""
 
-import json
 import subprocess
 from pathlib import Path
 
@@ -8,7 +7,6 @@ import pytest
 from told import told
 
 from dawnjax import doctor
-from dawnjax.__main__ import main
 
 H200 = {"platform": "gpu", "kind": "NVIDIA H200", "dtype": "bfloat16"}
 
