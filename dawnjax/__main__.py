@@ -82,23 +82,28 @@ def run_command(name: str, argv: list[str]) -> int:
     from dawnjax import records
     from dawnjax.commands import answer
     from dawnjax.errors import ExitStatus
+    from dawnjax.text import escaped
 
     argv, wants_json = answer.asked(argv)
     with answer.standard_output_for_answers() if wants_json else contextlib.nullcontext():
         found = _answered(name, argv)
     # A command that joined other processes parts from them last, with its status known.
     processes = sys.modules.get("dawnjax.cluster.processes")
+    status = found.status
     try:
         if wants_json and (processes is None or processes.is_first()):
             print(records.json_text(found.to_json(name)))
         elif found.text and not wants_json:
             print(found.text)
+        is_lost = _lost_reader()
     except BrokenPipeError:
-        pass  # `_lost_reader` says so
-    status = int(found.status)
-    if _lost_reader():
+        is_lost = _lost_reader()
+    except OSError as error:
+        is_lost = True
+        print(escaped(f"dawnjax {name}: {_fault_of_others(error)}"), file=sys.stderr)
+    if is_lost:
         status = status or ExitStatus.FAILED
-    return status if processes is None else processes.leave(status)
+    return int(status) if processes is None else processes.leave(int(status))
 
 
 def _answered(name: str, argv: list[str]) -> "Answer":

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from dawnjax.commands import list_experiments
 from dawnjax.config import command_line, observations
 from dawnjax.config.config_json import from_json, to_json
 from dawnjax.config.experiment import Experiment, Muon, Observation, Sgd, WarmupLinear
@@ -251,7 +250,7 @@ def test_a_name_that_is_no_name_of_a_file_is_refused(tmp_path, name):
 
 
 def test_list_never_cuts_a_name(capsys, monkeypatch, tmp_path):
-    assert list_experiments.main([]) == 0
+    assert main(["list"]) == 0
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80  # of a pipe, whose reader's width is not known
     assert [line for line in text.splitlines() if not line.startswith(" ")] == experiment_names()
@@ -259,12 +258,12 @@ def test_list_never_cuts_a_name(capsys, monkeypatch, tmp_path):
     digits = facts["digits"]
     assert " task: classification " in digits and "top_1_accuracy >= 0.9915" in digits
     assert "20 of 20 reached" in digits and "final quality 0.99" in digits
-    assert list_experiments.main([derived(tmp_path / "mine.py", num_epochs="3.0")]) == 0
+    assert main(["list", derived(tmp_path / "mine.py", num_epochs="3.0")]) == 0
     assert "not yet measured" in capsys.readouterr().out
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("TERM", "dumb")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert list_experiments.main([]) == 0
+    assert main(["list"]) == 0
     table = capsys.readouterr().out
     assert all(f" {name} " in table for name in experiment_names())
     assert max(map(len, table.splitlines())) <= 80
@@ -274,7 +273,7 @@ def test_list_says_that_a_trial_missed(capsys, monkeypatch):
     facts = {"mean_time_to_accuracy_seconds": 185.7, "quality": 0.98, "date": "2026-11-26"}
     row = Observation(hardware="two cores", trials=5, reached=4, **facts)
     monkeypatch.setattr(observations, "all_observations", lambda: {"digits": (row,)})
-    assert list_experiments.main([]) == 0
+    assert main(["list"]) == 0
     assert "4 of 5 reached, mean TTA of those 186 s" in " ".join(capsys.readouterr().out.split())
 
 

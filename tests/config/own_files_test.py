@@ -158,7 +158,7 @@ def test_an_error_of_a_user_s_arrays_is_one_line_with_its_place(new, mine, capsy
     path = mine('return {"x": x, "y": x.sum(1)}', new)
     assert main(["train", f"--experiment={path}", "--run_dir=run", *QUICK]) == 1
     error = capsys.readouterr().err
-    where = r"^dawnjax train: Data.arrays\('\w+'\) failed at \S*own/mine.py:22: \w+Error: .*\n$"
+    where = r"^dawnjax train: Data.arrays\('\w+'\) failed at \S*own/mine.py:19: \w+Error: .*\n$"
     assert re.match(where, error), error
 
 

@@ -268,7 +268,7 @@ def test_one_device_and_two_processes_of_two_train_alike(regression, tmp_path):
         (
             "model",
             ("self.head =", "raise KeyError(0)  #"),
-            "model.py:35: the model cannot be built",
+            "model.py:34: the model cannot be built",
         ),
         ("model", ("num_epochs=12", 'num_epochs=12, compute_dtype="bfloat16"'), "`execution`"),
         ("model", ("nnx.Linear(2", "nnx.Cache(jnp.zeros(3)) or nnx.Linear(2"), "a step cannot"),
