@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dawnjax.__main__ import main
 from dawnjax.config import command_line, observations
 from dawnjax.config.config_json import from_json, to_json
 from dawnjax.config.experiment import Experiment, Muon, Observation, Sgd, WarmupLinear
