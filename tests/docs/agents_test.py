@@ -21,8 +21,8 @@ PRELUDE = f"""
 set -euo pipefail
 dawnjax() {{ {sys.executable} -m dawnjax "$@"; }}
 python() {{ {sys.executable} "$@"; }}
-# As a reader runs them, from the top of a clone; what tests write belongs elsewhere.
-pytest() {{ (cd {TOP} && {sys.executable} -m pytest -p no:cacheprovider "$@"); }}
+# The suite runs the tests themselves: here they are found.
+pytest() {{ (cd {TOP} && {sys.executable} -m pytest -p no:cacheprovider --collect-only -q "$@"); }}
 """
 
 
