@@ -88,7 +88,7 @@ def findings() -> Iterator[Finding]:
         trial = records.read_json(run_dir / "result.json", dict[str, Any])
         yield of_step(trial)
         yield of_profile(run_dir)
-        yield of_checkpoint(trial, *_answer(["-m", "dawnjax", "evaluate", str(run_dir)], end))
+        yield of_checkpoint(trial, *_answer(["-m", "dawnjax", "evaluate", "--json", str(run_dir)], end))
 
 
 def _answer(arguments: list[str], end: float, statuses: tuple[int, ...] = (0,)) -> tuple[str, str]:
@@ -275,7 +275,8 @@ def of_checkpoint(trial: dict[str, Any], answer: str, failure: str) -> Finding:
     """Whether another process restores the last save, and measures what the run measured."""
     if failure:
         return Finding("checkpoint", "wrong", f"it cannot be restored: {failure}")
-    now = records.load_json(answer)
+    told = records.load_json(answer)["result"]
+    now = {"step": told["step"], **told["own"]["metrics"]}
     then = trial["evaluations"][-1]
     different = [
         f"{name} {then[name]} before and {now[name]} after"

@@ -92,8 +92,9 @@ def test_a_loss_that_does_not_fall_is_wrong():
 
 def test_another_loss_after_a_restore_is_wrong():
     trial = {"evaluations": [{"step": 20, "loss": 2.5}], "phases": {"checkpoint": 0.1}}
-    assert doctor.of_checkpoint(trial, '{"step": 20, "loss": 2.5}', "").state == "right"
-    found = doctor.of_checkpoint(trial, '{"step": 20, "loss": 2.6}', "")
+    told = '{"result": {"step": 20, "own": {"metrics": {"loss": 2.5}}}}'
+    assert doctor.of_checkpoint(trial, told, "").state == "right"
+    found = doctor.of_checkpoint(trial, told.replace("2.5", "2.6"), "")
     assert found.text == "restored, with loss 2.5 before and 2.6 after"
     assert doctor.of_checkpoint(trial, "", "no space left").state == "wrong"
 
