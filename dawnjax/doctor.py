@@ -88,7 +88,9 @@ def findings() -> Iterator[Finding]:
         trial = records.read_json(run_dir / "result.json", dict[str, Any])
         yield of_step(trial)
         yield of_profile(run_dir)
-        yield of_checkpoint(trial, *_answer(["-m", "dawnjax", "evaluate", "--json", str(run_dir)], end))
+        yield of_checkpoint(
+            trial, *_answer(["-m", "dawnjax", "evaluate", "--json", str(run_dir)], end)
+        )
 
 
 def _answer(arguments: list[str], end: float, statuses: tuple[int, ...] = (0,)) -> tuple[str, str]:
