@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from absl import flags
 
+from dawnjax import records
 from dawnjax.commands.answer import Answer
+from dawnjax.commands.told_plan import Row, ToldPlan
 from dawnjax.config import command_line
 from dawnjax.config.experiment_flags import Request, parse_request
 from dawnjax.errors import ConfigError, ExitStatus, RunError
@@ -80,23 +82,7 @@ class _Asked:
     values: flags.FlagValues
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Result:
-    """Plans of an experiment.
-
-    Attributes:
-      overrides: Flags that changed the experiment.
-      rows: A row for each system and batch; one without a plan has a `reason`.
-      advice: What the rows suggest, in words.
-    """
-
-    experiment: str
-    overrides: dict[str, Any]
-    rows: tuple[dict[str, Any], ...]
-    advice: tuple[str, ...]
-
-
-RESULT = Result
+RESULT = ToldPlan
 
 
 def main(argv: list[str]) -> Answer:
@@ -114,10 +100,10 @@ def main(argv: list[str]) -> Answer:
     rows, text, advised = _rows(request, of_experiment, values)
     lines = [text, "", *advised] if advised else [text]
     lost = [f"{row['system']}: {row['reason']}" for row in rows if row.get("reason")]
-    result = Result(
+    result = ToldPlan(
         experiment=request.experiment.name,
         overrides=request.overrides,
-        rows=tuple(rows),
+        rows=records.convert(records.plain(rows), tuple[Row, ...], others=True),
         advice=tuple(advised),
     )
     has_failed = len(lost) == len(rows)
