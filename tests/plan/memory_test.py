@@ -202,10 +202,9 @@ def test_a_function_is_compiled_for_devices_that_are_not_here(system):
         return jax.tree.map(lambda w, g: w - g, weights, gradient)
 
     found = plan.memory(jax.jit(step, donate_argnums=0), weights, inputs, on=system)
-    program = found.programs["function"]
-    assert program.argument_bytes == 4 * (512 * 1024 + 32 * 512)
-    # The gradient lies beside the weights; kept, the new weights would lie there too.
-    size = 4 * 512 * 1024
-    assert 2 * size < program.num_bytes < 3 * size
+    program, size = found.programs["function"], 4 * 512 * 1024
+    assert program.argument_bytes == size + 4 * 32 * 512
+    # The gradient lies beside the weights, for XLA of jax 0.12 once more before it is summed.
+    assert 2 * size < program.num_bytes < 3.1 * size
     named = {buffer.name: buffer for buffer in program.buffers}
     assert named["[0]['dense']"].num_bytes == size and "f32[512,1024]" in str(found)
