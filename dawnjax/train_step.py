@@ -34,7 +34,7 @@ from dawnjax.models.fused_attention import say_products
 from dawnjax.models.pure_model import PureModel, Tree, joined_trees, named_layers, split_tree
 from dawnjax.models.sharding import Axes
 from dawnjax.optim import loss_scaling
-from dawnjax.optim.optimizers import average_decay, make_optimizer, whitening_learns
+from dawnjax.optim.optimizers import average_decay, make_optimizer
 from dawnjax.runs.stages import Span
 from dawnjax.tasks.task import INITIALIZATION, MODEL, Arrays, Moment, Setting, make_model
 
@@ -171,7 +171,6 @@ class Recipe:
             root_key=root_key,
             step=state.step,
             progress=steps_done / experiment.num_steps(self.spec),
-            whitening_learns=whitening_learns(experiment, self.spec, state.step),
         )
         return self.updated(state, *self._gradients(state, batch, moment))
 

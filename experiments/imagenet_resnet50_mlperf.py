@@ -32,7 +32,7 @@ EXPERIMENT = dataclasses.replace(
         imagenet_resnet50.EXPERIMENT.task, augmentation=ImageAugmentation(flip="random")
     ),
     data=ImageNet(form="photographs", image_side=224),
-    model=imagenet_resnet(50, stem="imagenet_space_to_depth"),
+    model=imagenet_resnet(50),
     optimizer=Lars(base_learning_rate=25.0),
     schedule=Polynomial(warmup_epochs=5.0, power=2.0, final_fraction=1e-4 / 25.0),
     num_epochs=72,

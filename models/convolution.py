@@ -13,7 +13,7 @@ from flax import nnx
 from jax import lax
 
 from dawnjax.models.execution import Execution
-from dawnjax.models.kernels import patches, winograd
+from dawnjax.models.kernels import patches, stem, winograd
 
 Padding = Literal["SAME", "VALID"] | Sequence[tuple[int, int]]
 
@@ -55,6 +55,9 @@ def convolve(
             return made.astype(dtype)
         if patches.suits(images.shape, kernel.shape):
             return patches.convolve(images, kernel, strides, pads).astype(dtype)
+    elif execution.platform == "gpu" and not execution.is_plain and stem.suits(images, kernel, strides, pads):
+        images, kernel = stem.in_blocks(images, kernel)
+        strides, pads = (1, 1), stem.PADS
     result: jax.Array = lax.conv_general_dilated(
         images, kernel, strides, pads, dimension_numbers=("NHWC", "HWIO", "NHWC")
     )
@@ -107,57 +110,6 @@ class Conv(nnx.Module):
             execution=self.execution,
         )
         return result if self.bias is None else result + self.bias[...].astype(result.dtype)
-
-
-class StemConv(nnx.Module):
-    """The 7x7 convolution of stride 2 that an ImageNet model begins with.
-
-    On a GPU, or with `in_blocks`, it is a 4x4 convolution of 2x2 blocks of pixels, which suits
-    matrix units better; not where products are counted. The parameter is the 7x7 kernel in either
-    form, so each reads the other's checkpoints.
-
-    Source: MLPerf training v0.6, Google's ResNet-50 submission ("conv0 space to depth").
-    """
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        *,
-        in_blocks: bool,
-        execution: Execution,
-        rngs: nnx.Rngs,
-    ):
-        shape = (7, 7, in_channels, out_channels)
-        self.kernel = nnx.Param(he_normal_fan_out(rngs.params(), shape, jnp.float32))
-        self.in_blocks, self.execution = in_blocks, execution
-
-    def __call__(self, images: jax.Array) -> jax.Array:
-        """Map [batch, height, width, c] to [batch, ceil(height / 2), ceil(width / 2), out]."""
-        batch, height, width, channels = images.shape
-        is_even, on_gpu = not (height % 2 or width % 2), self.execution.platform == "gpu"
-        if self.in_blocks and not is_even:
-            raise ValueError(
-                f"images of {height}x{width} have no whole 2x2 blocks; take stem=imagenet"
-            )
-        kernel = self.kernel[...]
-        if self.execution.is_plain or not (self.in_blocks or (on_gpu and is_even)):
-            pads = ((3, 3), (3, 3))
-            return convolve(images, kernel, strides=(2, 2), padding=pads, execution=self.execution)
-        # 8x8 with zeros first covers whole blocks: result i sees rows 2i - 4 to 2i + 3, which are
-        # the blocks i - 2 to i + 1.
-        kernel = jnp.pad(kernel, ((1, 0), (1, 0), (0, 0), (0, 0)))
-        kernel = kernel.reshape(4, 2, 4, 2, channels, -1).transpose(0, 2, 1, 3, 4, 5)
-        kernel = kernel.reshape(4, 4, 4 * channels, -1)
-        blocks = images.reshape(batch, height // 2, 2, width // 2, 2, channels)
-        blocks = blocks.transpose(0, 1, 3, 2, 4, 5)
-        blocks = blocks.reshape(batch, height // 2, width // 2, 4 * channels)
-        if on_gpu:
-            # cuDNN would copy both to a multiple of eight channels at each of its calls.
-            missing = -4 * channels % 8
-            blocks = jnp.pad(blocks, ((0, 0), (0, 0), (0, 0), (0, missing)))
-            kernel = jnp.pad(kernel, ((0, 0), (0, 0), (0, missing), (0, 0)))
-        return convolve(blocks, kernel, padding=((2, 1), (2, 1)), execution=self.execution)
 
 
 class Linear(nnx.Module):

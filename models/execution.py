@@ -52,9 +52,7 @@ class TrainingMoment:
       keys: PRNG keys [batch], new ones each time that an example is seen. What is drawn for an
         example depends on its key alone, so it is the same on any number of devices.
       progress: float32, the steps done as a fraction of the run's, from 0 to 1.
-      whitening_learns: bool, whether the optimizer still changes a whitening layer's bias.
     """
 
     keys: jax.Array
     progress: jax.Array
-    whitening_learns: jax.Array | bool = True

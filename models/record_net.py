@@ -7,7 +7,6 @@ Source: Jordan 2024, "94% on CIFAR-10 in 3.29 Seconds on a Single GPU" (arXiv 24
 """
 
 import dataclasses
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -20,7 +19,7 @@ from jax import lax
 from dawnjax.limits import Counts, FractionBelowOne, Positive, check_fields
 from dawnjax.models.activations import Activation, activate
 from dawnjax.models.convolution import Conv, convolve, uniform_fan_in
-from dawnjax.models.execution import Execution, TrainingMoment
+from dawnjax.models.execution import Execution
 from dawnjax.models.layers import ImageShape, Layers
 from dawnjax.models.pooling import max_pool
 
@@ -46,7 +45,6 @@ class RecordNet:
 
     TAG: ClassVar[str] = "record_net"
     has_batch_norm_groups: ClassVar[bool] = True
-    takes_moment: ClassVar[bool] = True
     num_initialization_examples: ClassVar[int] = 5000
 
     group_widths: Counts = (64, 256, 256)
@@ -107,7 +105,7 @@ class RecordNetModule(nnx.Module):
         self, config: RecordNet, image_shape: ImageShape, num_classes: int, layers: Layers
     ):
         height, width, channels = image_shape
-        self.whitening = Whitening(channels, layers.rngs)
+        self.whitening = Whitening(channels, layers.execution, layers.rngs)
         in_channels = 2 * WHITENING_SIZE**2 * channels
         groups = {}
         for index, out_channels in enumerate(config.group_widths, start=1):
@@ -130,35 +128,24 @@ class RecordNetModule(nnx.Module):
         self.logit_scale = 1 / in_channels
         self.execution = layers.execution
 
-    def __call__(
-        self, images: jax.Array, *, train: bool, moment: TrainingMoment | None = None
-    ) -> jax.Array:
-        first, *others = self.groups.values()
-        learns = True if moment is None else moment.whitening_learns
-        convolved = _begin(
-            self.execution,
-            self.whitening.bias[...],
-            first.conv_1.kernel[...],
-            images.astype(self.execution.compute_dtype),
-            lax.stop_gradient(self.whitening.kernel[...]),
-            jnp.asarray(learns),
-        )
-        hidden = first(convolved, train=train)
-        for group in others:
-            hidden = group(group.conv_1(hidden), train=train)
+    def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
+        hidden = self.whitening(images)
+        for group in self.groups.values():
+            hidden = group(hidden, train=train)
         features = max_pool(hidden, self.final_window, padding="VALID", execution=self.execution)
         features = features.reshape(len(images), -1)
         return self.classifier(features) * self.logit_scale
 
 
 class Whitening(nnx.Module):
-    """A kernel that is set from data, and a bias that is trained.
+    """A convolution whose kernel is set from data, a bias that is trained, and a GELU.
 
     No gradient reaches the kernel; an optimizer that changes parameters without a gradient too
     (weight decay, renormalization) must leave it out by its path.
     """
 
-    def __init__(self, in_channels: int, rngs: nnx.Rngs):
+    def __init__(self, in_channels: int, execution: Execution, rngs: nnx.Rngs):
+        self.execution = execution
         size, out_channels = WHITENING_SIZE, 2 * WHITENING_SIZE**2 * in_channels
         shape = (size, size, in_channels, out_channels)
         self.kernel = nnx.Param(uniform_fan_in(rngs.params(), shape, jnp.float32))
@@ -167,65 +154,15 @@ class Whitening(nnx.Module):
             jax.random.uniform(rngs.params(), (out_channels,), jnp.float32, -bound, bound)
         )
 
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _begin(
-    execution: Execution,
-    bias: jax.Array,
-    kernel: jax.Array,
-    images: jax.Array,
-    filters: jax.Array,
-    learns: jax.Array | bool,
-) -> jax.Array:
-    """Whiten, apply the GELU and the first group's first convolution.
-
-    The result is [batch, height - 1, width - 1, out]. Without `learns` the bias has gradient 0.
-    """
-    return _first_convolution(execution, kernel, _whitened(execution, bias, images, filters))
-
-
-def _begin_forward(execution, bias, kernel, images, filters, learns):
-    hidden = _whitened(execution, bias, images, filters)
-    residuals = (bias, kernel, images, filters, learns, hidden)
-    return _first_convolution(execution, kernel, hidden), residuals
-
-
-def _begin_backward(execution, residuals, cotangent):
-    bias, kernel, images, filters, learns, hidden = residuals
-    _, to_kernel = jax.vjp(lambda k: _first_convolution(execution, k, hidden), kernel)
-
-    def of_bias():
-        _, to_hidden = jax.vjp(lambda h: _first_convolution(execution, kernel, h), hidden)
-        _, to_bias = jax.vjp(lambda b: _whitened(execution, b, images, filters), bias)
-        return to_bias(*to_hidden(cotangent))[0]
-
-    # Left out once the optimizer no longer changes the bias: on one H200 this saves 0.5 of 5 ms of
-    # a step of 2,000 images.
-    of_learning_bias = lax.cond(learns, of_bias, lambda: jnp.zeros_like(bias))
-    return of_learning_bias, *to_kernel(cotangent), None, None, None
-
-
-_begin.defvjp(_begin_forward, _begin_backward)
-
-
-def _first_convolution(execution: Execution, kernel: jax.Array, hidden: jax.Array) -> jax.Array:
-    with jax.named_scope("groups/group_1/conv_1"):
-        return convolve(hidden, kernel, execution=execution)
-
-
-def _whitened(
-    execution: Execution, bias: jax.Array, images: jax.Array, filters: jax.Array
-) -> jax.Array:
-    with jax.named_scope("whitening"):
-        hidden = convolve(images, filters, padding="VALID", execution=execution)
-        return activate(hidden + bias.astype(hidden.dtype), "gelu")
+    def __call__(self, images: jax.Array) -> jax.Array:
+        """Map [batch, height, width, in] to [batch, height - 1, width - 1, out]."""
+        kernel = lax.stop_gradient(self.kernel[...])
+        hidden = convolve(images, kernel, padding="VALID", execution=self.execution)
+        return activate(hidden + self.bias[...].astype(hidden.dtype), "gelu")
 
 
 class Group(nnx.Module):
-    """Convolution, pooling, BatchNorm, activation; then the same without pooling.
-
-    The caller applies the first convolution, which in the first group is part of `_begin`.
-    """
+    """Convolution, pooling, BatchNorm, activation; then the same without pooling."""
 
     def __init__(self, in_channels: int, out_channels: int, config: RecordNet, layers: Layers):
         def conv(channels: int) -> Conv:
@@ -236,9 +173,9 @@ class Group(nnx.Module):
         self.conv_1, self.norm_1 = conv(in_channels), layers.norm(out_channels, scale=None)
         self.conv_2, self.norm_2 = conv(out_channels), layers.norm(out_channels, scale=None)
 
-    def __call__(self, convolved: jax.Array, *, train: bool) -> jax.Array:
-        """Map [batch, height, width, out] to [batch, height // 2, width // 2, out]."""
-        hidden = max_pool(convolved, (2, 2), padding="VALID", execution=self.execution)
+    def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
+        """Map [batch, height, width, in] to [batch, height // 2, width // 2, out]."""
+        hidden = max_pool(self.conv_1(images), (2, 2), padding="VALID", execution=self.execution)
         hidden = self.norm_1(hidden, train=train, activation=self.activation)
         return self.norm_2(self.conv_2(hidden), train=train, activation=self.activation)
 

@@ -23,13 +23,13 @@ from dawnjax.limits import (
 )
 from dawnjax.models.activations import Activation, activate, relu_of_sum
 from dawnjax.models.batch_norm import BatchNorm
-from dawnjax.models.convolution import Conv, StemConv, uniform_fan_in
+from dawnjax.models.convolution import Conv, uniform_fan_in
 from dawnjax.models.execution import Execution
 from dawnjax.models.layers import ImageShape, Layers
 from dawnjax.models.pooling import max_pool
 
 Block = Literal["basic", "bottleneck"]
-Stem = Literal["small_images", "imagenet", "imagenet_space_to_depth"]
+Stem = Literal["small_images", "imagenet"]
 Shortcut = Literal["projection", "zero_padding"]
 
 EXPANSION: dict[Block, int] = {"basic": 1, "bottleneck": 4}
@@ -50,9 +50,7 @@ class ResNet:
         (`bottleneck`). A block halves height and width in its first 3x3 convolution; for
         bottlenecks that is known as v1.5, while the paper strides in the first 1x1.
       stem: `small_images` is a 3x3 convolution; `imagenet` a 7x7 convolution and a 3x3 maximum,
-        both of stride 2; `imagenet_space_to_depth` the same function of the same parameters, with
-        2x2 blocks of pixels moved into the channels (see `StemConv`). All have as many channels as
-        the 3x3 convolutions of the first stage.
+        both of stride 2. Both have as many channels as the 3x3 convolutions of the first stage.
       shortcut: Where a block changes the shape: a 1x1 convolution and BatchNorm (the paper's option
         B), or every second pixel and zeros for the new channels (option A, no parameters).
       batch_norm_momentum: The fraction of the running statistics that a step keeps. 0.9 is the
@@ -106,7 +104,7 @@ _IMAGENET_STAGES: dict[int, tuple[Block, tuple[int, ...]]] = {
 }
 
 
-def imagenet_resnet(depth: int, *, stem: Stem = "imagenet") -> ResNet:
+def imagenet_resnet(depth: int) -> ResNet:
     """Network of table 1 of He et al. 2015, as v1.5, with Goyal et al.'s start.
 
     The depth is 18, 34, 50, 101 or 152; another one is a ValueError.
@@ -119,7 +117,7 @@ def imagenet_resnet(depth: int, *, stem: Stem = "imagenet") -> ResNet:
         stage_sizes=sizes,
         stage_widths=widths,
         block=block,
-        stem=stem,
+        stem="imagenet",
         last_scale=0.0,
         classifier_std=0.01,
     )
@@ -149,16 +147,8 @@ class Trunk(nnx.Module):
         width = config.stage_widths[0] // EXPANSION[config.block]
         self.execution = layers.execution
         self.has_pooled_stem = config.stem != "small_images"
-        if self.has_pooled_stem:
-            self.stem = StemConv(
-                in_channels,
-                width,
-                in_blocks=config.stem == "imagenet_space_to_depth",
-                execution=layers.execution,
-                rngs=layers.rngs,
-            )
-        else:
-            self.stem = layers.conv(in_channels, width, 3)
+        size, stride = (7, 2) if self.has_pooled_stem else (3, 1)
+        self.stem = layers.conv(in_channels, width, size, stride)
         self.stem_norm = _norm(width, config, layers)
         self.activation: Activation | None = "relu" if config.rectifies else None
         block_class = {"basic": BasicBlock, "bottleneck": BottleneckBlock}[config.block]

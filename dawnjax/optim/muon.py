@@ -29,7 +29,7 @@ def muon(
     Kernels are orthogonalized, and `whitening` kernels fixed. SGD with Nesterov momentum updates
     the rest, a `whitening` bias with a rate of its own that falls linearly to 0.
     """
-    whitening_steps = num_whitening_steps(config, steps_per_epoch)
+    whitening_steps = math.ceil(round(config.whitening_bias_epochs * steps_per_epoch, 6))
 
     def sgd(peak: float, relative: optax.Schedule) -> optax.GradientTransformation:
         if peak == 0:
@@ -61,11 +61,6 @@ def muon(
         },
         parameter_kinds,
     )
-
-
-def num_whitening_steps(config: Muon, steps_per_epoch: float) -> int:
-    """Steps after which a `whitening` layer's bias changes no more."""
-    return math.ceil(round(config.whitening_bias_epochs * steps_per_epoch, 6))
 
 
 def parameter_kinds(params: optax.Params) -> optax.Params:

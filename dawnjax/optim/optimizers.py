@@ -219,17 +219,6 @@ def average_decay(decay: float, has_warmup: bool, step: jax.Array) -> jax.Array 
     return jnp.minimum(decay, (1 + count) / (10 + count))
 
 
-def whitening_learns(experiment: Any, spec: AnySpec, step: jax.Array) -> jax.Array:
-    """True while the step after `step` earlier ones may change a `whitening` layer's bias."""
-    config = experiment.optimizer
-    is_muon = isinstance(config, Muon) and not builds_itself(config)
-    if not is_muon or experiment.compute_dtype == "float16":
-        # The optimizer does not count a step that float16 leaves out, so its schedule may end
-        # later.
-        return jnp.array(True)
-    return step < muon.num_whitening_steps(config, experiment.steps_per_epoch(spec))
-
-
 def scale_by_lars(config: Lars) -> optax.GradientTransformation:
     """Add weight decay and multiply each parameter's update by its trust ratio.
 

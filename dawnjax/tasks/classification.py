@@ -263,11 +263,7 @@ class Classification(Task):
     ) -> Any:
         if not getattr(setting.model, "takes_moment", False):
             return module(images, **mode_arguments(module, True))
-        model_moment = TrainingMoment(
-            keys=moment.keys(MODEL, index),
-            progress=moment.progress,
-            whitening_learns=moment.whitening_learns,
-        )
+        model_moment = TrainingMoment(keys=moment.keys(MODEL, index), progress=moment.progress)
         return module(images, train=True, moment=model_moment)
 
     def _evaluated_logits(self, module: Any, batch: Arrays, setting: Setting) -> jax.Array:

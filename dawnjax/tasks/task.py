@@ -52,14 +52,12 @@ class Moment:
       step: int32, the steps done before.
       progress: float32, the steps done as a fraction of the run's, from 0 to 1.
       part: int32, which part of the batch this is; None where the batch is computed at once.
-      whitening_learns: bool, whether the optimizer still changes a whitening layer's bias.
     """
 
     root_key: jax.Array
     step: jax.Array
     progress: jax.Array
     part: jax.Array | None = None
-    whitening_learns: jax.Array | bool = True
 
     def key(self, purpose: int) -> jax.Array:
         """A key for all of this step, or for this part of it."""

@@ -15,7 +15,7 @@ from each_change import rows
 
 from dawnjax.__main__ import main
 from dawnjax.config.config_json import from_json, to_json
-from dawnjax.config.experiment import Experiment, OptimizerConfig, ScheduleConfig, Sgd
+from dawnjax.config.experiment import Experiment, OptimizerConfig, ScheduleConfig
 from dawnjax.config.experiment_modules import experiment_names, load_experiment
 from dawnjax.config.run_options import MeshShape
 from dawnjax.input_pipeline.datasets.parallel_text import ParallelText
@@ -23,7 +23,7 @@ from dawnjax.machine.mesh import make_mesh
 from dawnjax.models.experts import no_routing
 from dawnjax.models.llama import SIZES
 from dawnjax.official import export_mlperf
-from dawnjax.optim.optimizers import relative_schedule, whitening_learns
+from dawnjax.optim.optimizers import relative_schedule
 from dawnjax.tasks.language_modelling import DROPPED_TOKENS, EXPERT_BALANCE
 from dawnjax.train_step import execution_of, make_recipe
 
@@ -171,15 +171,10 @@ def resnet_50_multiply_adds() -> int:
     return total + 2048 * 1000
 
 
-@pytest.mark.parametrize(
-    ("stem", "platform"),
-    [("imagenet", "cpu"), ("imagenet", "gpu"), ("imagenet_space_to_depth", "tpu")],
-)
-def test_the_model_flops_of_resnet_50_by_hand_whatever_computes_them(stem, platform):
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])
+def test_the_model_flops_of_resnet_50_by_hand_whatever_computes_them(platform):
     mesh = make_mesh(MeshShape(), jax.devices()[:1])
     experiment = load_experiment("imagenet_resnet50")
-    model = dataclasses.replace(experiment.model, stem=stem)
-    experiment = dataclasses.replace(experiment, model=model)
     execution = dataclasses.replace(execution_of(experiment, mesh), platform=platform)
     recipe = make_recipe(experiment, IMAGENET, mesh, execution=execution)
     forward = resnet_50_multiply_adds()
@@ -207,17 +202,3 @@ def test_the_page_of_experiments_lists_what_there_is_to_choose(row, choices):
     (line,) = (line for line in page.splitlines() if line.startswith(f"| {row} |"))
     listed = line.replace(f"--{row}=", "").split("`")[1::2]
     assert sorted(listed) == sorted(choice.TAG for choice in typing.get_args(choices))
-
-
-def test_a_whitenings_bias_learns_for_its_epochs_alone():
-    record = load_experiment("cifar10_record")
-    half = dataclasses.replace(record, compute_dtype="float16")
-
-    def learns(experiment, step):
-        return bool(whitening_learns(experiment, CIFAR10, jnp.int32(step)))
-
-    # Three epochs of 25 steps.
-    assert [learns(record, step) for step in (0, 74, 75, 199)] == [True, True, False, False]
-    # A step that overflows is not counted by the optimizer; another optimizer has no such rate.
-    assert learns(half, 199)
-    assert learns(dataclasses.replace(record, optimizer=Sgd(base_learning_rate=0.1)), 199)

@@ -20,7 +20,7 @@ from dawnjax.runs.log import read_events
         *("--global_batch_size=4096", "--schedule.warmup_epochs=8", "--task.label_smoothing=0"),
         "--schedule=piecewise_step",
         *("--ema_decay=0.9999", "--batch_norm_group_size=64", "--accumulation_steps=4"),
-        *("--model.stem=imagenet_space_to_depth", "--model.last_scale=1"),
+        "--model.last_scale=1",
         *("--optimizer.nesterov=false", "--optimizer.decay_norm_and_bias=true"),
         *("--task.augmentation.crop_pixels=192", "--task.augmentation.crop_min_area=0.25"),
         *("--xla_options=xla_tpu_enable_latency_hiding_scheduler=true", "--weight_update_sharding"),
