@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from dawnjax.models.record_net import RecordNet as RecordNetConfig
-from dawnjax.models.resnet import EXPANSION
+from dawnjax.models.configs.record_net import RecordNet as RecordNetConfig
+from dawnjax.models.configs.resnet import EXPANSION
 
 
 def network_of(config: Any, image_shape: tuple[int, ...], num_classes: int) -> nn.Module:

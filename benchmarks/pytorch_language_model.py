@@ -22,7 +22,8 @@ from benchmarks import pytorch_optimizers, pytorch_trial
 from benchmarks.pytorch_settings import Settings
 from dawnjax.config.experiment import Experiment
 from dawnjax.experiments.wikipedia_bytes_small import EXPERIMENT
-from dawnjax.models.language_model import INITIAL_STD, ROTARY_BASE, LanguageModel
+from dawnjax.models.configs.language_model import LanguageModel
+from dawnjax.models.language_model import INITIAL_STD, ROTARY_BASE
 
 EPSILON = 1e-5
 

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from benchmarks.pytorch_boxes import decode, overlaps, to_centred
-from dawnjax.models.anchors import RATIOS
+from dawnjax.models.configs.anchors import RATIOS
 from dawnjax.models.roi_align import SAMPLES
 
 Start = Callable[[torch.Tensor], Any]

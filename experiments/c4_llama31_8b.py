@@ -36,7 +36,7 @@ import math
 
 from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupCosine
 from dawnjax.input_pipeline.datasets.token_shards import TokenShards
-from dawnjax.models.llama import SIZES
+from dawnjax.models.configs.llama import SIZES
 from dawnjax.tasks.language_modelling import LanguageModelling
 
 BATCH = 32

@@ -24,7 +24,7 @@ image. Network, sizes and rates are our own.
 from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupCosine
 from dawnjax.input_pipeline.augmentation.object_augmentation import ObjectAugmentation
 from dawnjax.input_pipeline.datasets.coco import Coco
-from dawnjax.models.ssd import SmallSSD
+from dawnjax.models.configs.ssd import SmallSSD
 from dawnjax.tasks.object_detection import ObjectDetection
 
 EXPERIMENT = Experiment(

@@ -18,7 +18,7 @@ from dawnjax.config.experiment import Evaluation, Experiment, Muon, Target, Warm
 from dawnjax.config.techniques import Technique
 from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.datasets.cifar10 import Cifar10
-from dawnjax.models.record_net import RecordNet
+from dawnjax.models.configs.record_net import RecordNet
 from dawnjax.tasks.classification import Classification
 
 EXPERIMENT = Experiment(

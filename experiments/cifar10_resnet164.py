@@ -18,7 +18,7 @@ https://github.com/stanford-futuredata/dawn-bench-entries.
 from dawnjax.config.experiment import Evaluation, Experiment, PiecewiseLinear, Sgd, Target
 from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.datasets.cifar10 import Cifar10
-from dawnjax.models.preactivation_resnet import PreactivationResNet
+from dawnjax.models.configs.preactivation_resnet import PreactivationResNet
 from dawnjax.tasks.classification import Classification
 
 EXPERIMENT = Experiment(

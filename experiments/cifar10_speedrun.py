@@ -20,7 +20,7 @@ numbers.
 from dawnjax.config.experiment import Evaluation, Experiment, Muon, Target, WarmupLinear
 from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.datasets.cifar10 import Cifar10
-from dawnjax.models.record_net import RecordNet
+from dawnjax.models.configs.record_net import RecordNet
 from dawnjax.tasks.classification import Classification
 
 EXPERIMENT = Experiment(

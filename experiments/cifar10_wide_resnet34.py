@@ -19,7 +19,7 @@ degrees, and changes of brightness, contrast and saturation by up to a quarter.
 from dawnjax.config.experiment import Evaluation, Experiment, PiecewiseLinear, Sgd, Target
 from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.datasets.cifar10 import Cifar10
-from dawnjax.models.wide_resnet import WideResNet
+from dawnjax.models.configs.wide_resnet import WideResNet
 from dawnjax.tasks.classification import Classification
 
 EXPERIMENT = Experiment(

@@ -24,7 +24,7 @@ Source: mlcommons/training v0.5, `object_detection/pytorch`; rules of MLPerf Tra
 from dawnjax.config.experiment import Evaluation, Experiment, PiecewiseStep, Sgd, Target
 from dawnjax.config.techniques import Technique
 from dawnjax.input_pipeline.datasets.coco import Coco
-from dawnjax.models.mask_rcnn import MaskRCNN
+from dawnjax.models.configs.mask_rcnn import MaskRCNN
 from dawnjax.tasks.instance_segmentation import InstanceSegmentation
 
 EPOCHS_OF_10_000 = 16 * 10_000 / 117_266

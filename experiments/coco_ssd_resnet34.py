@@ -27,7 +27,7 @@ v0.6, rules and the log of a DGX-1.
 from dawnjax.config.experiment import Evaluation, Experiment, PiecewiseStep, Sgd, Target
 from dawnjax.config.techniques import Technique
 from dawnjax.input_pipeline.datasets.coco import Coco
-from dawnjax.models.ssd import SSD
+from dawnjax.models.configs.ssd import SSD
 from dawnjax.tasks.object_detection import ObjectDetection
 
 EPOCHS_OF_10_000 = 32 * 10_000 / 117_266

@@ -22,7 +22,7 @@ sizes and rates are our own.
 from dawnjax.config.experiment import Adam, Constant, Evaluation, Experiment, Target
 from dawnjax.config.techniques import Technique
 from dawnjax.input_pipeline.datasets.pgx_games import PgxGame
-from dawnjax.models.policy_value import PolicyValue
+from dawnjax.models.configs.policy_value import PolicyValue
 from dawnjax.tasks.game_search import GameSearch
 from dawnjax.tasks.self_play import SelfPlay
 

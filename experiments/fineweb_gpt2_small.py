@@ -18,7 +18,7 @@ and optimizer. Rates, windows and length are our own choice, and rows have 1,024
 from dawnjax.config.experiment import Evaluation, Experiment, MuonAdam, PiecewiseLinear, Target
 from dawnjax.config.techniques import Technique
 from dawnjax.input_pipeline.datasets.token_shards import TokenShards
-from dawnjax.models.language_model import LanguageModel
+from dawnjax.models.configs.language_model import LanguageModel
 from dawnjax.runs.stages import Stages
 from dawnjax.tasks.language_modelling import LanguageModelling, WindowStages
 

@@ -26,7 +26,7 @@ import dataclasses
 
 from dawnjax.config.experiment import Target
 from dawnjax.experiments import c4_llama31_8b
-from dawnjax.models.llama import SIZES
+from dawnjax.models.configs.llama import SIZES
 from dawnjax.tasks.language_modelling import LanguageModelling
 
 _C4 = c4_llama31_8b.EXPERIMENT

@@ -21,7 +21,7 @@ https://github.com/tensorflow/tpu, and the defaults of that program's flags, for
 from dawnjax.config.experiment import Evaluation, Experiment, Exponential, RmsProp, Target
 from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.datasets.imagenet import ImageNet
-from dawnjax.models.amoebanet import AmoebaNetD
+from dawnjax.models.configs.amoebanet import AmoebaNetD
 from dawnjax.tasks.classification import Classification
 
 EXPERIMENT = Experiment(

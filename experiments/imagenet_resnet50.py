@@ -19,7 +19,7 @@ from dawnjax.config.experiment import Evaluation, Experiment, Sgd, Target, Warmu
 from dawnjax.config.techniques import Technique
 from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.datasets.imagenet import ImageNet
-from dawnjax.models.resnet import imagenet_resnet
+from dawnjax.models.configs.resnet import imagenet_resnet
 from dawnjax.tasks.classification import Classification
 
 EXPERIMENT = Experiment(

@@ -3,8 +3,8 @@
     dawnjax train --experiment=imagenet_resnet50_mlperf --data.data_dir=ILSVRC2012
 
 LARS with a peak rate of 25 after five epochs of warm-up; the rate then falls with the square of the
-remaining part of 72 epochs, down to 1e-4. Label smoothing, and the space-to-depth stem. Hosts cut
-random rectangles of the whole photographs, as published.
+remaining part of 72 epochs, down to 1e-4. Label smoothing. Hosts cut random rectangles of the whole
+photographs, as published.
 `--weight_update_sharding` splits the optimizer's state and the update over the devices.
 
 Not yet measured: it needs a slice of an accelerator pod and ImageNet.
@@ -23,7 +23,7 @@ from dawnjax.config.experiment import Evaluation, Lars, Polynomial, Target
 from dawnjax.experiments import imagenet_resnet50
 from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.datasets.imagenet import ImageNet
-from dawnjax.models.resnet import imagenet_resnet
+from dawnjax.models.configs.resnet import imagenet_resnet
 
 EXPERIMENT = dataclasses.replace(
     imagenet_resnet50.EXPERIMENT,

@@ -30,7 +30,7 @@ https://github.com/fastai/imagenet-fast for the first entry.
 from dawnjax.config.experiment import Evaluation, Experiment, PiecewiseLinear, Sgd, Stages, Target
 from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmentation
 from dawnjax.input_pipeline.datasets.imagenet import ImageNet
-from dawnjax.models.resnet import imagenet_resnet
+from dawnjax.models.configs.resnet import imagenet_resnet
 from dawnjax.tasks.classification import Classification, ImageStages
 
 EXPERIMENT = Experiment(

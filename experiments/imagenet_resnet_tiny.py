@@ -11,7 +11,7 @@ Source: the network's blocks are those of He et al. 2015; sizes and rates are ar
 
 from dawnjax.config.experiment import Evaluation, Experiment, Sgd, Target, WarmupCosine
 from dawnjax.input_pipeline.datasets.synthetic import Synthetic
-from dawnjax.models.resnet import ResNet
+from dawnjax.models.configs.resnet import ResNet
 
 EXPERIMENT = Experiment(
     name="imagenet_resnet_tiny",

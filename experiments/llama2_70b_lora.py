@@ -28,8 +28,8 @@ import math
 
 from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupCosine
 from dawnjax.input_pipeline.datasets.token_shards import TokenShards
-from dawnjax.models.llama import SIZES
-from dawnjax.models.lora import Lora
+from dawnjax.models.configs.llama import SIZES
+from dawnjax.models.configs.lora import Lora
 from dawnjax.tasks.language_modelling import LanguageModelling
 
 BATCH, EPOCH_ROWS, EVERY_ROWS = 8, 3901, 384

@@ -18,7 +18,7 @@ Source: mlcommons/training, tag v0.5, `reinforcement/tensorflow/minigo`.
 
 from dawnjax.config.experiment import Evaluation, Experiment, PiecewiseStep, Sgd, Target
 from dawnjax.input_pipeline.datasets.go_games import GoGames
-from dawnjax.models.policy_value import PolicyValue
+from dawnjax.models.configs.policy_value import PolicyValue
 from dawnjax.tasks.game_search import GameSearch
 from dawnjax.tasks.professional_moves import ProfessionalMoves
 

@@ -24,7 +24,7 @@ import dataclasses
 from dawnjax.config.experiment import Evaluation, Experiment, PiecewiseStep, Sgd, Target
 from dawnjax.experiments.minigo_9x9 import SEARCH
 from dawnjax.input_pipeline.datasets.pgx_opponent import PgxOpponent
-from dawnjax.models.policy_value import PolicyValue
+from dawnjax.models.configs.policy_value import PolicyValue
 from dawnjax.tasks.self_play import SelfPlay
 
 STEPS_PER_GENERATION = 300

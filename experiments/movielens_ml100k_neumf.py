@@ -22,7 +22,7 @@ Source: He et al. 2017 (arXiv 1708.05031), sections 3.3 and 4.1, and the default
 
 from dawnjax.config.experiment import Adam, Constant, Evaluation, Experiment, Target
 from dawnjax.input_pipeline.datasets.movielens import MovieLens
-from dawnjax.models.neumf import NeuMF
+from dawnjax.models.configs.neumf import NeuMF
 from dawnjax.tasks.recommendation import Recommendation
 
 EXPERIMENT = Experiment(

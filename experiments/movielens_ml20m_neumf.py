@@ -17,7 +17,7 @@ target.
 
 from dawnjax.config.experiment import Adam, Constant, Evaluation, Experiment, Target
 from dawnjax.input_pipeline.datasets.movielens import MovieLens
-from dawnjax.models.neumf import NeuMF
+from dawnjax.models.configs.neumf import NeuMF
 from dawnjax.tasks.recommendation import Recommendation
 
 EXPERIMENT = Experiment(

@@ -22,7 +22,7 @@ validation set (benchmarks/measurements.md).
 
 from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupLinear
 from dawnjax.input_pipeline.datasets.parallel_text import ParallelText
-from dawnjax.models.gnmt import GNMT
+from dawnjax.models.configs.gnmt import GNMT
 from dawnjax.tasks.translation import Translation
 
 EXPERIMENT = Experiment(

@@ -17,7 +17,7 @@ Source: the model of Vaswani et al. 2017 made smaller; rates and length were cho
 
 from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupLinear
 from dawnjax.input_pipeline.datasets.parallel_text import ParallelText
-from dawnjax.models.transformer import Transformer
+from dawnjax.models.configs.transformer import Transformer
 from dawnjax.tasks.translation import Translation
 
 EXPERIMENT = Experiment(

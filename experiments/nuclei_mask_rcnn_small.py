@@ -24,8 +24,8 @@ are our own.
 from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupCosine
 from dawnjax.config.techniques import Technique
 from dawnjax.input_pipeline.datasets.coco import Coco
-from dawnjax.models.mask_rcnn import MaskRCNN
-from dawnjax.models.resnet import ResNet
+from dawnjax.models.configs.mask_rcnn import MaskRCNN
+from dawnjax.models.configs.resnet import ResNet
 from dawnjax.tasks.detection import Search
 from dawnjax.tasks.instance_segmentation import InstanceSegmentation
 from dawnjax.tasks.region_targets import Regions

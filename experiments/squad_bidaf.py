@@ -18,7 +18,7 @@ of 5 are those of AllenNLP's configuration of the same network (allenai/allennlp
 
 from dawnjax.config.experiment import Adam, Constant, Evaluation, Experiment, Target
 from dawnjax.input_pipeline.datasets.squad import Squad
-from dawnjax.models.bidaf import BiDAF
+from dawnjax.models.configs.bidaf import BiDAF
 from dawnjax.tasks.span_answering import SpanAnswering
 
 EXPERIMENT = Experiment(

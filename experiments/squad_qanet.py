@@ -20,7 +20,7 @@ its L2 decay of 3e-7 is left out; gradients are clipped to a norm of 5, which it
 
 from dawnjax.config.experiment import Adam, Constant, Evaluation, Experiment, Target
 from dawnjax.input_pipeline.datasets.squad import Squad
-from dawnjax.models.qanet import QANet
+from dawnjax.models.configs.qanet import QANet
 from dawnjax.tasks.span_answering import SpanAnswering
 
 EXPERIMENT = Experiment(

@@ -23,7 +23,7 @@ section 3.2, for the matches of tokens. Sizes, batch and rates are our own.
 
 from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupLinear
 from dawnjax.input_pipeline.datasets.squad import Squad
-from dawnjax.models.bidaf import BiDAF
+from dawnjax.models.configs.bidaf import BiDAF
 from dawnjax.tasks.span_answering import SpanAnswering
 
 EXPERIMENT = Experiment(

@@ -9,7 +9,7 @@ on them, so the time says nothing about any benchmark.
 
 from dawnjax.config.experiment import Evaluation, Experiment, Sgd, Target, WarmupCosine
 from dawnjax.input_pipeline.datasets.synthetic import Synthetic
-from dawnjax.models.resnet import ResNet
+from dawnjax.models.configs.resnet import ResNet
 
 EXPERIMENT = Experiment(
     name="synthetic_image",

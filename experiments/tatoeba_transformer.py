@@ -23,7 +23,7 @@ The peak rate is Multi30K's over the root of the two widths' ratio (Vaswani et a
 
 from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupLinear
 from dawnjax.input_pipeline.datasets.parallel_text import ParallelText
-from dawnjax.models.transformer import Transformer
+from dawnjax.models.configs.transformer import Transformer
 from dawnjax.tasks.translation import Translation
 
 EXPERIMENT = Experiment(

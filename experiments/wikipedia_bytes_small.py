@@ -24,7 +24,7 @@ Expected: on 2 cores of an AMD EPYC virtual machine 5 of 5 seeds reached it at t
 from dawnjax.config.experiment import Evaluation, Experiment, MuonAdam, Target, WarmupLinear
 from dawnjax.experiments import fineweb_gpt2_small
 from dawnjax.input_pipeline.datasets.token_shards import TokenShards
-from dawnjax.models.language_model import LanguageModel
+from dawnjax.models.configs.language_model import LanguageModel
 from dawnjax.tasks.language_modelling import LanguageModelling
 
 EXPERIMENT = Experiment(

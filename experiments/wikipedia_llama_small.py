@@ -19,8 +19,8 @@ Source: the decoder of `c4_llama31_8b`, at the size of `wikipedia_bytes_small`.
 
 from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupCosine
 from dawnjax.input_pipeline.datasets.token_shards import TokenShards
-from dawnjax.models.llama import Llama
-from dawnjax.models.rotary import Rotary
+from dawnjax.models.configs.llama import Llama
+from dawnjax.models.configs.rotary import Rotary
 from dawnjax.tasks.language_modelling import LanguageModelling
 
 EXPERIMENT = Experiment(

@@ -22,7 +22,7 @@ the one that the logs of MLPerf Training v0.5 state; later rounds have 24.0.
 
 from dawnjax.config.experiment import Adam, Evaluation, Experiment, PiecewiseStep, Target
 from dawnjax.input_pipeline.datasets.parallel_text import ParallelText
-from dawnjax.models.gnmt import GNMT
+from dawnjax.models.configs.gnmt import GNMT
 from dawnjax.tasks.bleu import Scoring
 from dawnjax.tasks.translation import Decoding, Translation
 

@@ -20,7 +20,7 @@ reference's own tokenizer, here the stricter cased sacreBLEU 13a. Times to the t
 
 from dawnjax.config.experiment import Adam, Evaluation, Experiment, InverseSquareRoot, Target
 from dawnjax.input_pipeline.datasets.parallel_text import ParallelText
-from dawnjax.models.transformer import Transformer
+from dawnjax.models.configs.transformer import Transformer
 from dawnjax.tasks.translation import Decoding, Translation
 
 EXPERIMENT = Experiment(

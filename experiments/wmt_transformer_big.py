@@ -20,7 +20,7 @@ import dataclasses
 
 from dawnjax.config.experiment import Adam
 from dawnjax.experiments import wmt_transformer_base
-from dawnjax.models.transformer import Transformer
+from dawnjax.models.configs.transformer import Transformer
 
 EXPERIMENT = dataclasses.replace(
     wmt_transformer_base.EXPERIMENT,

@@ -1,20 +1,15 @@
 """Activation functions of the image networks."""
 
 import math
-from typing import Literal, assert_never
+from typing import assert_never
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from dawnjax.models.configs.types import Activation
 from dawnjax.models.execution import Execution
 from dawnjax.models.kernels.relu_by_result import relu_by_result
-
-Activation = Literal["relu", "gelu", "silu"]
-"""max(x, 0); x times the normal distribution function of x; x times the logistic function of x.
-
-Source: Hendrycks and Gimpel 2016 (arXiv 1606.08415), section 2, for the second and the third.
-"""
 
 
 def activate(inputs: jax.Array, kind: Activation) -> jax.Array:

@@ -9,25 +9,17 @@ Source: Real et al. 2019, "Regularized Evolution for Image Classifier Architectu
 https://github.com/tensorflow/tpu.
 """
 
-import dataclasses
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from dawnjax.limits import (
-    FractionAboveZero,
-    FractionBelowOne,
-    Limit,
-    NonNegative,
-    OneOrMore,
-    Positive,
-    check_fields,
-)
+from dawnjax.models.configs.amoebanet import NUM_STACKS, AmoebaNetD
+from dawnjax.models.configs.types import ImageShape
 from dawnjax.models.convolution import he_normal_fan_out
 from dawnjax.models.execution import Execution, TrainingMoment
-from dawnjax.models.layers import ImageShape, Layers
+from dawnjax.models.layers import Layers
 from dawnjax.models.pooling import average_pool, max_pool
 
 OperationName = Literal[
@@ -73,68 +65,22 @@ REDUCTION_CELL = CellSpec(
     ),
     outputs=(4, 5, 6),
 )
-NUM_STACKS = 3
 STEM_CELLS = 2
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class AmoebaNetD:
-    """AmoebaNet-D(N, F) for ImageNet; the defaults are DAWNBench's N6 F256.
-
-    Attributes:
-      num_cells: N, normal cells in all; a reduction cell stands before the second and the third
-        third of them.
-      num_filters: F, channels of the first third; each reduction cell doubles them.
-      stem_width: Channels of the first convolution.
-      has_auxiliary_head: Whether a second classifier sees the cell before the last reduction. It
-        exists in training only.
-      auxiliary_width_fraction: Channels of the auxiliary head relative to 128 and 768.
-      auxiliary_loss_weight: Factor of its loss before that is added.
-      drop_path_keep: Probability that an operation's result is kept for an example at the end of
-        training; results that are kept are divided by it. 1 drops nothing.
-      dropout_keep: Probability that a feature is kept before the classifier.
-      batch_norm_momentum: The fraction of the running statistics that a step keeps.
-      batch_norm_epsilon: Added to the variance.
-    """
-
-    TAG: ClassVar[str] = "amoebanet_d"
-    takes_moment: ClassVar[bool] = True
-    has_batch_norm_groups: ClassVar[bool] = True
-
-    num_cells: Annotated[
-        OneOrMore[int],
-        Limit(lambda count: count % NUM_STACKS == 0, f"be a multiple of {NUM_STACKS}"),
-    ] = 6
-    num_filters: Annotated[int, Limit(lambda count: count >= 16, "be 16 or more")] = 256
-    stem_width: OneOrMore[int] = 32
-    has_auxiliary_head: bool = True
-    auxiliary_width_fraction: Positive[float] = 0.4
-    auxiliary_loss_weight: NonNegative[float] = 0.4
-    drop_path_keep: FractionAboveZero = 1.0
-    dropout_keep: FractionAboveZero = 0.5
-    batch_norm_momentum: FractionBelowOne = 0.9
-    batch_norm_epsilon: Positive[float] = 1e-5
-
-    def tiny(self) -> "AmoebaNetD":
-        """Network of the same kind for `--tiny`."""
-        return dataclasses.replace(
-            self, num_cells=3, num_filters=16, stem_width=8, drop_path_keep=0.8
-        )
-
-    def build(
-        self, *, image_shape: ImageShape, num_classes: int, execution: Execution, rngs: nnx.Rngs
-    ) -> nnx.Module:
-        check_fields(self, "model.")
-        return AmoebaNetModule(self, image_shape, num_classes, Layers(self, execution, rngs))
 
 
 class AmoebaNetModule(nnx.Module):
     """Stem, cells, mean over positions, linear classifier; an auxiliary head in training."""
 
     def __init__(
-        self, config: AmoebaNetD, image_shape: ImageShape, num_classes: int, layers: Layers
+        self,
+        config: AmoebaNetD,
+        *,
+        image_shape: ImageShape,
+        num_classes: int,
+        execution: Execution,
+        rngs: nnx.Rngs,
     ):
-        self.config = config
+        self.config, layers = config, Layers(config, execution, rngs)
         self.stem = layers.conv(image_shape[-1], config.stem_width, (3, 3), 2, "VALID")
         self.stem_norm = layers.norm(config.stem_width)
         height, width = ((size - 3) // 2 + 1 for size in image_shape[:2])

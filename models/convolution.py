@@ -55,7 +55,8 @@ def convolve(
             return made.astype(dtype)
         if patches.suits(images.shape, kernel.shape):
             return patches.convolve(images, kernel, strides, pads).astype(dtype)
-    elif execution.platform == "gpu" and not execution.is_plain and stem.suits(images, kernel, strides, pads):
+    is_rearranged = execution.platform == "gpu" and not execution.is_plain
+    if is_rearranged and stem.suits(images, kernel, strides, pads):
         images, kernel = stem.in_blocks(images, kernel)
         strides, pads = (1, 1), stem.PADS
     result: jax.Array = lax.conv_general_dilated(

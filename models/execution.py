@@ -1,12 +1,16 @@
 """Facts of machine and recipe by which layers choose their arithmetic."""
 
+from __future__ import annotations
+
 import dataclasses
-from typing import Literal
+from typing import Literal, NamedTuple
 
-import jax
-from jax.sharding import NamedSharding
+from etils import epy
 
-from dawnjax.models.dtypes import ComputeDtype
+from dawnjax.models.configs.types import ComputeDtype
+
+with epy.lazy_imports():
+    import jax
 
 Attention = Literal["products", "fused"]
 ContextKeys = Literal["gather", "ring"]
@@ -37,15 +41,13 @@ class Execution:
     compute_dtype: ComputeDtype
     batch_norm_group_size: int
     batch_shards: int = 1
-    placement: NamedSharding | None = None
+    placement: jax.sharding.NamedSharding | None = None
     is_plain: bool = False
     attention: Attention = "products"
     context_keys: ContextKeys = "gather"
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class TrainingMoment:
+class TrainingMoment(NamedTuple):
     """The state of training that a model with `takes_moment` is called with.
 
     Attributes:

@@ -9,45 +9,19 @@ for the softmax over the chosen; Fedus et al. 2021 (arXiv 2101.03961), equation 
 loss; openai/gpt-oss, `gpt_oss/torch/model.py`, for the clipped activation.
 """
 
-import dataclasses
 import functools
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
-from dawnjax.limits import NonNegative, OneOrMore, require
 from dawnjax.models.arithmetic import arithmetic_of
+from dawnjax.models.configs.experts import Experts
 from dawnjax.models.execution import Execution
 from dawnjax.models.sharding import RULES, gathered, spec_of
 
 CLIP, GATE_SLOPE = 7.0, 1.702
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Experts:
-    """Number and kind of a layer's experts.
-
-    Attributes:
-      count: Experts of a layer; 0 for one MLP that takes every token.
-      chosen: Experts that a token goes through.
-      activation: `swiglu`, or GPT-OSS's, which clips both halves at 7 and adds 1 to one of them.
-      balance: Factor of the balance loss, which is 1 where all experts get as many tokens; it is
-        added to the training loss alone. With `accumulation_steps` above 1 it is the mean of the
-        parts' balance losses, each of a part's own tokens: another objective than the whole
-        batch's.
-    """
-
-    count: NonNegative[int] = 0
-    chosen: OneOrMore[int] = 2
-    activation: Literal["swiglu", "clipped_swiglu"] = "swiglu"
-    balance: NonNegative[float] = 0.0
-
-    def check_together(self, prefix: str) -> None:
-        is_possible = not self.count or self.chosen <= self.count
-        rule = f"be at most {prefix}count={self.count}"
-        require(is_possible, f"{prefix}chosen", self.chosen, rule)
 
 
 class Routing(NamedTuple):

@@ -10,9 +10,6 @@ from dawnjax.models.batch_norm import BatchNorm
 from dawnjax.models.convolution import Conv, Linear, Padding, he_normal_fan_out, uniform_fan_in
 from dawnjax.models.execution import Execution
 
-ImageShape = tuple[int, int, int]
-"""Height, width and channels."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Layers:

@@ -7,56 +7,18 @@ layers Glorot-uniform, the last layer LeCun-uniform, biases zero (PyTorch's unif
 reference, mlcommons/training, v0.5, `neumf.py`).
 """
 
-import dataclasses
 import math
-from typing import Annotated, Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from dawnjax.limits import Limit, NonNegative, require
+from dawnjax.models.configs.neumf import NeuMF
 from dawnjax.models.convolution import Linear
 from dawnjax.models.execution import Execution
 
 EMBEDDING_STD = 0.01
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class NeuMF:
-    """The size of a network that scores pairs of a user and an item.
-
-    Without layers it is GMF; with a GMF of width 0 it is the MLP alone.
-
-    Attributes:
-      gmf_width: Factors of the generalized matrix factorization; 0 leaves it out.
-      layer_widths: Widths of the MLP: the first is that of its input, half of it the user's
-        embedding and half the item's; the others are those of its layers. Empty leaves it out.
-    """
-
-    TAG: ClassVar[str] = "neumf"
-    gmf_width: NonNegative[int] = 8
-    layer_widths: Annotated[
-        tuple[int, ...],
-        Limit(lambda widths: min(widths, default=1) >= 1, "be 1 or more each"),
-    ] = (64, 32, 16, 8)
-
-    def check_together(self, prefix: str) -> None:
-        widths, name = self.layer_widths, f"{prefix}layer_widths"
-        require(
-            bool(widths) or self.gmf_width > 0, name, widths, "not be empty with gmf_width=0 too"
-        )
-        require(len(widths) != 1, name, widths, "name the input's width and a layer's or more")
-        require(not widths or widths[0] % 2 == 0, name, widths, "begin with an even number")
-
-    def tiny(self) -> "NeuMF":
-        """Network of the same kind for `--tiny`."""
-        return dataclasses.replace(self, gmf_width=4, layer_widths=(16, 8, 4))
-
-    def build(
-        self, *, num_users: int, num_items: int, execution: Execution, rngs: nnx.Rngs
-    ) -> "NeuMFModule":
-        return NeuMFModule(self, num_users, num_items, execution, rngs)
 
 
 class NeuMFModule(nnx.Module):

@@ -6,82 +6,32 @@ architecture"; mlcommons/training v0.5,
 """
 
 import dataclasses
-from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from dawnjax.limits import FractionBelowOne, NonNegative, OneOrMore, Positive, check_fields
 from dawnjax.models.batch_norm import BatchNorm
+from dawnjax.models.configs.policy_value import PolicyValue
+from dawnjax.models.configs.types import ImageShape
 from dawnjax.models.convolution import Conv, Linear, he_normal_fan_out, uniform_fan_in
 from dawnjax.models.execution import Execution
-from dawnjax.models.layers import ImageShape, Layers
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PolicyValue:
-    """A trunk of residual blocks and two heads; the defaults are Minigo's for 9 x 9.
-
-    With 17 planes of 9 x 9 points and 82 moves the defaults have 191,386 parameters.
-
-    Attributes:
-      num_blocks: Residual blocks, each of two 3x3 convolutions.
-      width: Channels of the trunk.
-      policy_width: Channels of the policy head.
-      value_width: Channels of the value head.
-      value_hidden_width: Units between these and the value.
-      norm: `batch` normalizes after each convolution; `none` leaves it out, and each block begins
-        as the identity.
-      initializer: Of all kernels: `glorot_uniform`, or `he_normal` for convolutions beside
-        uniform values for the linear layers. Biases begin as 0 with the first.
-      batch_norm_momentum: The fraction of the running statistics that a step keeps.
-      batch_norm_epsilon: Added to the variance.
-    """
-
-    TAG: ClassVar[str] = "policy_value"
-
-    num_blocks: NonNegative[int] = 9
-    width: OneOrMore[int] = 32
-    policy_width: OneOrMore[int] = 2
-    value_width: OneOrMore[int] = 1
-    value_hidden_width: OneOrMore[int] = 64
-    norm: Literal["batch", "none"] = "batch"
-    initializer: Literal["he_normal", "glorot_uniform"] = "he_normal"
-    batch_norm_momentum: FractionBelowOne = 0.997
-    batch_norm_epsilon: Positive[float] = 1e-5
-
-    @property
-    def has_batch_norm_groups(self) -> bool:
-        return self.norm == "batch"
-
-    def tiny(self) -> "PolicyValue":
-        """Network of the same kind for `--tiny`."""
-        return dataclasses.replace(self, num_blocks=1, width=8, value_hidden_width=8)
-
-    def build(
-        self,
-        *,
-        observation_shape: ImageShape,
-        num_actions: int,
-        execution: Execution,
-        rngs: nnx.Rngs,
-    ) -> nnx.Module:
-        check_fields(self, "model.")
-        # Each device plays its own games, where a layer may not ask for a placement.
-        execution = dataclasses.replace(execution, batch_shards=1, placement=None)
-        layers = Layers(self, execution, rngs)
-        return PolicyValueModule(self, observation_shape, num_actions, layers)
+from dawnjax.models.layers import Layers
 
 
 class PolicyValueModule(nnx.Module):
     def __init__(
         self,
         config: PolicyValue,
+        *,
         observation_shape: ImageShape,
         num_actions: int,
-        layers: Layers,
+        execution: Execution,
+        rngs: nnx.Rngs,
     ):
+        # Each device plays its own games, where a layer may not ask for a placement.
+        execution = dataclasses.replace(execution, batch_shards=1, placement=None)
+        layers = Layers(config, execution, rngs)
         height, width, planes = observation_shape
         self.stem = NormalizedConv(planes, config.width, 3, config, layers)
         self.blocks = nnx.List([Block(config, layers) for _ in range(config.num_blocks)])

@@ -7,77 +7,31 @@ Source: He et al. 2016, "Identity Mappings in Deep Residual Networks" (arXiv 160
 https://github.com/stanford-futuredata/dawn-bench-models.
 """
 
-import dataclasses
-from typing import ClassVar
-
 import jax
 from flax import nnx
 
-from dawnjax.limits import (
-    Counts,
-    FractionBelowOne,
-    OneOrMore,
-    Positive,
-    check_fields,
-    require_as_many,
-)
+from dawnjax.models.configs.preactivation_resnet import PreactivationResNet
+from dawnjax.models.configs.resnet import EXPANSION, Block
+from dawnjax.models.configs.types import ImageShape
 from dawnjax.models.execution import Execution
-from dawnjax.models.layers import ImageShape, Layers
-from dawnjax.models.resnet import EXPANSION, Block, stage_blocks
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PreactivationResNet:
-    """A pre-activation residual network; the defaults are ResNet-164 for 32x32 images.
-
-    With 10 classes the defaults have 1,703,258 parameters (1.7 M in table 2 of He et al. 2016);
-    `block=basic`, `stage_sizes=27,27,27`, `stage_widths=16,32,64` is the seeds' ResNet-164 without
-    bottlenecks.
-
-    Attributes:
-      stem_width: Channels of the first 3x3 convolution.
-      stage_sizes: Residual blocks in each stage; every stage but the first halves height and width.
-      stage_widths: Channels of each stage's result.
-      block: Two 3x3 convolutions (`basic`), or 1x1, 3x3, 1x1 with a quarter of the channels inside.
-      batch_norm_momentum: The fraction of the running statistics that a step keeps.
-      batch_norm_epsilon: Added to the variance.
-    """
-
-    TAG: ClassVar[str] = "preactivation_resnet"
-    has_batch_norm_groups: ClassVar[bool] = True
-
-    stem_width: OneOrMore[int] = 16
-    stage_sizes: Counts = (18, 18, 18)
-    stage_widths: Counts = (64, 128, 256)
-    block: Block = "bottleneck"
-    batch_norm_momentum: FractionBelowOne = 0.9
-    batch_norm_epsilon: Positive[float] = 1e-5
-
-    def check_together(self, prefix: str) -> None:
-        require_as_many(self, "stage_widths", "stage_sizes", prefix, ": one for each stage")
-
-    def tiny(self) -> "PreactivationResNet":
-        """Network of the same kind for `--tiny`."""
-        return dataclasses.replace(
-            self, stem_width=8, stage_sizes=(1, 1, 1), stage_widths=(16, 32, 32)
-        )
-
-    def build(
-        self, *, image_shape: ImageShape, num_classes: int, execution: Execution, rngs: nnx.Rngs
-    ) -> nnx.Module:
-        check_fields(self, "model.")
-        layers = Layers(self, execution, rngs)
-        return PreactivationResNetModule(self, image_shape[-1], num_classes, layers)
+from dawnjax.models.layers import Layers
+from dawnjax.models.resnet import stage_blocks
 
 
 class PreactivationResNetModule(nnx.Module):
     """Stem, stages of blocks, BatchNorm and ReLU, mean over positions, linear classifier."""
 
     def __init__(
-        self, config: PreactivationResNet, in_channels: int, num_classes: int, layers: Layers
+        self,
+        config: PreactivationResNet,
+        *,
+        image_shape: ImageShape,
+        num_classes: int,
+        execution: Execution,
+        rngs: nnx.Rngs,
     ):
-        width = config.stem_width
-        self.stem = layers.conv(in_channels, width, 3)
+        width, layers = config.stem_width, Layers(config, execution, rngs)
+        self.stem = layers.conv(image_shape[-1], width, 3)
         blocks = {}
         for name, out_width, stride in stage_blocks(config.stage_sizes, config.stage_widths):
             blocks[name] = PreactivationBlock(width, out_width, stride, config.block, layers)

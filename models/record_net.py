@@ -6,70 +6,25 @@ Source: Jordan 2024, "94% on CIFAR-10 in 3.29 Seconds on a Single GPU" (arXiv 24
 3.1 to 3.3 and appendix A, in the form of the later record with the Muon optimizer.
 """
 
-import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax import lax
 
-from dawnjax.limits import Counts, FractionBelowOne, Positive, check_fields
 from dawnjax.models.activations import Activation, activate
+from dawnjax.models.configs.record_net import RecordNet
+from dawnjax.models.configs.types import ImageShape
 from dawnjax.models.convolution import Conv, convolve, uniform_fan_in
 from dawnjax.models.execution import Execution
-from dawnjax.models.layers import ImageShape, Layers
+from dawnjax.models.layers import Layers
 from dawnjax.models.pooling import max_pool
 
 WHITENING_SIZE = 2
 """Height and width of the patches that are whitened, in pixels."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RecordNet:
-    """The speed-record network for small images of 14 or more pixels a side.
-
-    Attributes:
-      group_widths: Channels of each of the three groups; each halves height and width.
-      activation: Of the groups; after the whitening it is a GELU.
-      batch_norm_momentum: The fraction of the running statistics that a step keeps; low, since a
-        run is only some hundred steps long.
-      batch_norm_epsilon: Added to the variance.
-      whitens: Whether the first layer's filters whiten the patches of the data; else they stay as
-        they were drawn.
-      whitening_epsilon: Added to the eigenvalues of the patches' second moments, which keeps the
-        filters of the weakest directions from blowing up noise.
-    """
-
-    TAG: ClassVar[str] = "record_net"
-    has_batch_norm_groups: ClassVar[bool] = True
-    num_initialization_examples: ClassVar[int] = 5000
-
-    group_widths: Counts = (64, 256, 256)
-    activation: Activation = "gelu"
-    batch_norm_momentum: FractionBelowOne = 0.6
-    batch_norm_epsilon: Positive[float] = 1e-12
-    whitens: bool = True
-    whitening_epsilon: Positive[float] = 5e-4
-
-    def tiny(self) -> "RecordNet":
-        """Network of the same kind for `--tiny`."""
-        return dataclasses.replace(self, group_widths=(24, 32, 32))
-
-    def build(
-        self, *, image_shape: ImageShape, num_classes: int, execution: Execution, rngs: nnx.Rngs
-    ) -> nnx.Module:
-        check_fields(self, "model.")
-        return RecordNetModule(self, image_shape, num_classes, Layers(self, execution, rngs))
-
-    def initialize_from_data(self, params: dict[str, Any], images: jax.Array) -> dict[str, Any]:
-        """Params with the whitening filters of normalized images."""
-        if not self.whitens:
-            return params
-        kernel = whitening_kernel(images, self.whitening_epsilon)
-        return {**params, "whitening": {**params["whitening"], "kernel": kernel}}
 
 
 def whitening_kernel(images: jax.Array, epsilon: float) -> jax.Array:
@@ -102,10 +57,17 @@ class RecordNetModule(nnx.Module):
     """Whitening, groups of convolutions, the largest value of each channel, linear classifier."""
 
     def __init__(
-        self, config: RecordNet, image_shape: ImageShape, num_classes: int, layers: Layers
+        self,
+        config: RecordNet,
+        *,
+        image_shape: ImageShape,
+        num_classes: int,
+        execution: Execution,
+        rngs: nnx.Rngs,
     ):
+        layers = Layers(config, execution, rngs)
         height, width, channels = image_shape
-        self.whitening = Whitening(channels, layers.execution, layers.rngs)
+        self.whitening = Whitening(channels, execution, rngs)
         in_channels = 2 * WHITENING_SIZE**2 * channels
         groups = {}
         for index, out_channels in enumerate(config.group_widths, start=1):
@@ -126,7 +88,7 @@ class RecordNetModule(nnx.Module):
         )
         # The record with Muon starts the classifier with unit variance and divides by its width.
         self.logit_scale = 1 / in_channels
-        self.execution = layers.execution
+        self.execution = execution
 
     def __call__(self, images: jax.Array, *, train: bool) -> jax.Array:
         hidden = self.whitening(images)

@@ -5,7 +5,6 @@ Source: He et al. 2017, "Mask R-CNN" (arXiv 1703.06870), section 3, "RoIAlign"; 
 `csrc/cpu/ROIAlign_cpu.cpp`, for samples and borders, without a shift by half a cell.
 """
 
-import math
 from collections.abc import Callable
 from typing import Literal
 
@@ -141,14 +140,3 @@ def _weights(starts: jax.Array, ends: jax.Array, size: int, cells: int) -> jax.A
     is_place = places[..., None] == jnp.arange(size)
     of_points = jnp.where(is_place, weights[..., None], 0.0).sum(-2)
     return of_points.reshape(len(starts), cells, SAMPLES, size).mean(2)
-
-
-def strides_of(first: int, num_levels: int) -> tuple[int, ...]:
-    """Pixels between positions of each level, which double from level to level."""
-    return tuple(first * 2**level for level in range(num_levels))
-
-
-def positions_of(size: tuple[int, int], strides: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """Rows and columns of each level's map."""
-    height, width = size
-    return tuple((math.ceil(height / stride), math.ceil(width / stride)) for stride in strides)

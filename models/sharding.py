@@ -25,6 +25,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
+from dawnjax.models.configs.types import Axes
 from dawnjax.models.execution import Execution
 
 RULES: dict[str, tuple[str, ...]] = {
@@ -44,8 +45,6 @@ RULES: dict[str, tuple[str, ...]] = {
     "text": ("context", "model"),  # positions, between the halves of a block
 }
 """Mesh axes of each named axis, the outermost first; `None` and names without axes stay whole."""
-
-Axes = tuple[str | None, ...]
 
 SMALLEST_SPLIT_SIZE = 2**14
 """`fsdp` leaves arrays below this many elements whole: a gather costs more than they take."""

@@ -4,7 +4,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 
 from dawnjax.models.arithmetic import Arithmetic, linear
@@ -181,15 +180,3 @@ def masked_softmax(scores: jax.Array, real: jax.Array, axis: int) -> jax.Array:
 def end_scores(scores: jax.Array, real: jax.Array) -> jax.Array:
     """Scores float32 [batch, length] from [batch, length, 1], those of padding masked."""
     return jnp.where(real, scores[..., 0].astype(jnp.float32), MASKED)
-
-
-def character_multiply_adds(words: np.ndarray, taps: int, character_width: int, width: int) -> int:
-    """Multiply-adds of `CharacterCNN` where both places of a product hold characters.
-
-    `words`, int [longest + 1], counts tokens by their characters.
-    """
-    side = taps // 2
-    pairs = 0
-    for length, count in enumerate(words.tolist()):
-        pairs += count * sum(max(0, length - abs(tap - side)) for tap in range(taps))
-    return pairs * character_width * width

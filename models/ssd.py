@@ -5,111 +5,35 @@ Source: Liu et al. 2016, "SSD: Single Shot MultiBox Detector" (arXiv 1512.02325)
 network of `SSD`, whose parameters it shares one by one.
 """
 
-import dataclasses
-import math
-from typing import ClassVar
-
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 
-from dawnjax.limits import Counts, OneOrMore, check_fields, require, require_as_many
-from dawnjax.models.default_boxes import DefaultBoxes
+from dawnjax.models.configs.ssd import SSD, SmallSSD
+from dawnjax.models.configs.types import ImageShape
 from dawnjax.models.execution import Execution
 from dawnjax.models.group_norm import GroupNorm
-from dawnjax.models.layers import ImageShape, Layers
-from dawnjax.models.resnet import ResNet, Trunk
+from dawnjax.models.layers import Layers
+from dawnjax.models.resnet import Trunk
 
 xavier_uniform = jax.nn.initializers.variance_scaling(1.0, "fan_avg", "uniform")
 """Source: Glorot and Bengio 2010, equation 16."""
-
-Size = tuple[int, int]
-"""Height and width."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SSD:
-    """A ResNet up to its third stage, and further maps of half the size and less.
-
-    The defaults are the reference's for 300 x 300: maps of 38, 19, 10, 5, 3 and 1 cells a side,
-    8,732 default boxes and, with 80 classes and the background, 19,972,534 parameters.
-
-    Attributes:
-      backbone: The ResNet; its last stage, which the reference leaves out, is none of it.
-      backbone_strides: Of the stages' first blocks: the last stage keeps its size.
-      inner_widths: Channels between the two convolutions of each further map.
-      widths: Channels of each further map.
-      strides: Of their 3x3 convolutions; one of stride 1 has no padding.
-      boxes: The default boxes, of the backbone's map and of the further ones.
-    """
-
-    TAG: ClassVar[str] = "ssd"
-    has_batch_norm_groups: ClassVar[bool] = True
-    pretrained_parts: ClassVar[tuple[str, ...]] = ("stem", "stem_norm", "blocks")
-
-    backbone: ResNet = ResNet(stage_sizes=(3, 4, 6), stage_widths=(64, 128, 256), stem="imagenet")
-    backbone_strides: Counts = (1, 2, 1)
-    inner_widths: Counts = (256, 256, 128, 128, 128)
-    widths: Counts = (512, 512, 256, 256, 256)
-    strides: Counts = (2, 2, 2, 1, 1)
-    boxes: DefaultBoxes = DefaultBoxes()
-
-    def check_together(self, prefix: str) -> None:
-        require_as_many(self, "inner_widths", "widths", prefix)
-        require_as_many(self, "strides", "widths", prefix)
-        sizes = self.backbone.stage_sizes
-        name = f"{prefix}backbone_strides"
-        fits = len(self.backbone_strides) == len(sizes)
-        require(fits, name, self.backbone_strides, f"have a value for each of {len(sizes)} stages")
-        maps, wanted = len(self.boxes.steps), len(self.widths) + 1
-        require(maps == wanted, f"{prefix}boxes.steps", self.boxes.steps, f"have {wanted} values")
-
-    def map_sizes(self, image_shape: ImageShape) -> tuple[Size, ...]:
-        """Rows and columns of each feature map."""
-        size = image_shape[:2]
-        halvings = [2, 2] if self.backbone.stem != "small_images" else []
-        for stride in (*halvings, *self.backbone_strides):
-            size = (-(-size[0] // stride), -(-size[1] // stride))
-        sizes = [size]
-        for stride in self.strides:
-            pad = 1 if stride > 1 else 0
-            size = tuple((side + 2 * pad - 3) // stride + 1 for side in size)
-            sizes.append((size[0], size[1]))
-        return tuple(sizes)
-
-    def default_boxes(self, image_shape: ImageShape) -> np.ndarray:
-        """Centred boxes as fractions of the image, float32 [boxes, 4]."""
-        sizes = self.map_sizes(image_shape)
-        if min(min(size) for size in sizes) < 1:
-            height, width, _ = image_shape
-            raise ValueError(f"images of {height}x{width} are too small for {len(sizes)} maps")
-        return self.boxes.centred(sizes, image_shape[:2])
-
-    def tiny(self) -> "SSD":
-        """Network of the same kind for `--tiny`."""
-        return dataclasses.replace(
-            self,
-            backbone=dataclasses.replace(self.backbone, stage_sizes=(1, 1), stage_widths=(8, 16)),
-            backbone_strides=(1, 2),
-            inner_widths=(8,),
-            widths=(16,),
-            strides=(2,),
-            boxes=DefaultBoxes(steps=(8, 16), scales=(8, 20, 40), num_ratios=(1, 2)),
-        )
-
-    def build(
-        self, *, image_shape: ImageShape, num_classes: int, execution: Execution, rngs: nnx.Rngs
-    ) -> nnx.Module:
-        check_fields(self, "model.")
-        return SSDModule(self, image_shape[-1], num_classes, Layers(self.backbone, execution, rngs))
 
 
 class SSDModule(Trunk):
     """Trunk, further maps, and heads on all of them."""
 
-    def __init__(self, config: SSD, in_channels: int, num_classes: int, layers: Layers):
-        super().__init__(config.backbone, in_channels, layers, config.backbone_strides)
+    def __init__(
+        self,
+        config: SSD,
+        *,
+        image_shape: ImageShape,
+        num_classes: int,
+        execution: Execution,
+        rngs: nnx.Rngs,
+    ):
+        layers = Layers(config.backbone, execution, rngs)
+        super().__init__(config.backbone, image_shape[-1], layers, config.backbone_strides)
         width = config.backbone.stage_widths[-1]
         maps, extra = [width], {}
         rows = zip(config.inner_widths, config.widths, config.strides, strict=True)
@@ -189,59 +113,20 @@ def _uniform_bias(fan_in: int) -> jax.nn.initializers.Initializer:
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SmallSSD:
-    """Stages of 3x3 convolutions with GroupNorm, which halve the image, and heads on the last ones.
-
-    It needs no pretrained backbone, and an example's result does not depend on the others.
-
-    Attributes:
-      widths: Channels of each stage; its first convolution has stride 2.
-      convolutions: In each stage.
-      groups: Of channels that are normalized together.
-      boxes: The default boxes, of as many last stages as it has steps.
-    """
-
-    TAG: ClassVar[str] = "small_ssd"
-
-    widths: Counts = (16, 32, 64, 64, 64)
-    convolutions: OneOrMore[int] = 2
-    groups: OneOrMore[int] = 8
-    boxes: DefaultBoxes = DefaultBoxes(
-        steps=(8, 16, 32), scales=(10, 28, 46, 64), num_ratios=(2, 2, 2), centres="map"
-    )
-
-    def check_together(self, prefix: str) -> None:
-        stages, maps = len(self.widths), len(self.boxes.steps)
-        name = f"{prefix}boxes.steps"
-        require(maps <= stages, name, self.boxes.steps, f"have {stages} values or fewer")
-        whole = all(width % self.groups == 0 for width in self.widths)
-        require(whole, f"{prefix}widths", self.widths, f"be multiples of {self.groups} groups")
-
-    def default_boxes(self, image_shape: ImageShape) -> np.ndarray:
-        """Centred boxes as fractions of the image, float32 [boxes, 4]."""
-        size, sizes = image_shape[:2], []
-        for _ in self.widths:
-            size = (math.ceil(size[0] / 2), math.ceil(size[1] / 2))
-            sizes.append(size)
-        return self.boxes.centred(tuple(sizes[-len(self.boxes.steps) :]), image_shape[:2])
-
-    def tiny(self) -> "SmallSSD":
-        """Network of the same kind for `--tiny`."""
-        return dataclasses.replace(self, widths=(8,) * len(self.widths), convolutions=1)
-
-    def build(
-        self, *, image_shape: ImageShape, num_classes: int, execution: Execution, rngs: nnx.Rngs
-    ) -> nnx.Module:
-        check_fields(self, "model.")
-        return SmallSSDModule(self, image_shape[-1], num_classes, Layers(self, execution, rngs))
-
-
 class SmallSSDModule(nnx.Module):
     """Stages, and heads on the last of them."""
 
-    def __init__(self, config: SmallSSD, in_channels: int, num_classes: int, layers: Layers):
-        stages, width = [], in_channels
+    def __init__(
+        self,
+        config: SmallSSD,
+        *,
+        image_shape: ImageShape,
+        num_classes: int,
+        execution: Execution,
+        rngs: nnx.Rngs,
+    ):
+        layers = Layers(config, execution, rngs)
+        stages, width = [], image_shape[-1]
         for out_width in config.widths:
             stages.append(Stage(width, out_width, config, layers))
             width = out_width

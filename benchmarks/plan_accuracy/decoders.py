@@ -17,7 +17,7 @@ from benchmarks.plan_accuracy.checks import (
     ITS_SYSTEM,
     Check,
 )
-from dawnjax.models.llama import SIZES
+from dawnjax.models.configs.llama import SIZES
 from dawnjax.plan.decoders import step as decoder_step
 from dawnjax.plan.decoders.step import PublishedStep, published_steps
 from dawnjax.plan.epochs import epochs

@@ -25,7 +25,7 @@ import numpy as np
 from dawnjax import records
 from dawnjax.checkpoints.arrays import by_path
 from dawnjax.errors import ConfigError, install
-from dawnjax.models.published_llama import Published
+from dawnjax.models.configs.published_llama import Published
 from dawnjax.train_step import Recipe
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"

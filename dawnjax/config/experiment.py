@@ -16,7 +16,7 @@ from dawnjax.config.own_files import file_of, own_code
 from dawnjax.errors import GUIDE, ConfigError
 from dawnjax.input_pipeline.reading.dataset import AnySpec
 from dawnjax.limits import FractionBelowOne, Limit, NonNegative, OneOrMore, check_fields, require
-from dawnjax.models.dtypes import ComputeDtype
+from dawnjax.models.configs.types import ComputeDtype
 from dawnjax.optim.update_rules import (
     Adam,
     Constant,

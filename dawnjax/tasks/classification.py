@@ -1,13 +1,14 @@
 """Image classification: the loss of training, and the counts of an evaluation."""
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import jax
-import jax.numpy as jnp
 import numpy as np
+from etils import epy
 
 from dawnjax import records
 from dawnjax.errors import ConfigError
@@ -16,8 +17,6 @@ from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmenta
 from dawnjax.input_pipeline.reading.dataset import class_names
 from dawnjax.limits import FractionBelowOne, require
 from dawnjax.models.execution import TrainingMoment
-from dawnjax.models.pure_model import mode_arguments
-from dawnjax.profile.model_flops import TRAINING_FACTOR
 from dawnjax.tasks.metric import TOP_1_ACCURACY, TOP_5_ACCURACY, loss_metric
 from dawnjax.tasks.task import (
     AUGMENTATION,
@@ -30,6 +29,13 @@ from dawnjax.tasks.task import (
     Task,
     forward_flops,
 )
+
+with epy.lazy_imports():
+    import jax
+    import jax.numpy as jnp
+
+    from dawnjax.models import pure_model
+    from dawnjax.profile import model_flops
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -106,7 +112,7 @@ class Classification(Task):
                 f"{name}.metric=top_5_accuracy says nothing with {spec.num_classes} classes"
             )
 
-    def in_stage(self, index: int) -> "Classification":
+    def in_stage(self, index: int) -> Classification:
         values = {
             name: values[index - 1]
             for name, values in vars(self.stages).items()
@@ -191,7 +197,7 @@ class Classification(Task):
             moment = Moment(jax.random.key(0), jnp.int32(0), jnp.float32(0))
             return self._heads(module, arrays["image"], moment, arrays["index"], setting)
 
-        return TRAINING_FACTOR * forward_flops(self, setting, shapes, forward)
+        return model_flops.TRAINING_FACTOR * forward_flops(self, setting, shapes, forward)
 
     def answer(self, module: Any, inputs: Arrays, setting: Setting) -> jax.Array:
         """Probability and number of the likeliest classes: float32 [batch, answers, 2].
@@ -262,7 +268,7 @@ class Classification(Task):
         self, module: Any, images: jax.Array, moment: Moment, index: jax.Array, setting: Setting
     ) -> Any:
         if not getattr(setting.model, "takes_moment", False):
-            return module(images, **mode_arguments(module, True))
+            return module(images, **pure_model.mode_arguments(module, True))
         model_moment = TrainingMoment(keys=moment.keys(MODEL, index), progress=moment.progress)
         return module(images, train=True, moment=model_moment)
 
@@ -273,7 +279,7 @@ class Classification(Task):
             self.test_time_augmentation, self._normalized({"image": images}, setting)
         )
         for weight, view in views:
-            logits += weight * module(view, **mode_arguments(module, False))
+            logits += weight * module(view, **pure_model.mode_arguments(module, False))
         return logits
 
 

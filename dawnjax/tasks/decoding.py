@@ -4,13 +4,18 @@ Each is one `lax.while_loop` over positions for a whole padded batch, of fixed s
 with any model that maps a cache and the tokens at a position to logits and the next cache.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-import jax
-import jax.numpy as jnp
+from etils import epy
 
-from dawnjax.models.maxima import maxima
+with epy.lazy_imports():
+    import jax
+    import jax.numpy as jnp
+
+    from dawnjax.models import maxima
 
 PAD = 0
 """The token of padding; it is also what a target begins with."""
@@ -28,7 +33,7 @@ class DecodingCache(Protocol):
         ...
 
 
-DecodeNext = Callable[[Any, jax.Array, jax.Array], tuple[jax.Array, Any]]
+DecodeNext = Callable[[Any, "jax.Array", "jax.Array"], "tuple[jax.Array, Any]"]
 """From `(cache, tokens [batch, beams], position)` to `(logits, cache)`.
 
 Logits are float32 [batch, beams, vocabulary].
@@ -81,7 +86,7 @@ def greedy_search(
         position, cache, inputs, alive, tokens, log_probability = carry
         logits, cache = decode_next(cache, inputs[:, None], position)
         log_probabilities = _log_probabilities(logits[:, 0])
-        gain, best = maxima(log_probabilities)
+        gain, best = maxima.maxima(log_probabilities)
         best = jnp.where(alive, best, PAD)
         log_probability += jnp.where(alive, gain, 0.0)
         tokens = tokens.at[:, position].set(best)

@@ -4,16 +4,16 @@ Source: Liu et al. 2016, "SSD" (arXiv 1512.02325), "Inference" in section 3; mlc
 v0.5, `single_stage_detector/ssd/utils.py`, for the search.
 """
 
+from __future__ import annotations
+
 import abc
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, PartitionSpec
+from etils import epy
 
 from dawnjax import records
 from dawnjax.errors import ConfigError
@@ -24,9 +24,6 @@ from dawnjax.input_pipeline.reading.batches import APART
 from dawnjax.input_pipeline.reading.image_files import decode_upright
 from dawnjax.input_pipeline.reading.objects import SIZES, Objects
 from dawnjax.limits import FractionBelowOne, Limit, within
-from dawnjax.machine.mesh import BATCH_AXES
-from dawnjax.models import boxes as box_geometry
-from dawnjax.models.suppression import greedy_choice
 from dawnjax.tasks import coco_scores
 from dawnjax.tasks.task import (
     Answering,
@@ -38,6 +35,14 @@ from dawnjax.tasks.task import (
     Task,
     at_places,
 )
+
+with epy.lazy_imports():
+    import jax
+    import jax.numpy as jnp
+
+    from dawnjax.machine import mesh as device_mesh
+    from dawnjax.models import boxes as box_geometry
+    from dawnjax.models import suppression
 
 _Places = Annotated[int, within(1, 1000)]
 Overlap = Annotated[float, Limit(lambda value: 0 < value <= 1, "lie in (0, 1]")]
@@ -203,11 +208,13 @@ class Detection(Task):
         )
 
 
-def on_each_device(function: Callable[..., Any], mesh: Mesh | None) -> Callable[..., Any]:
+def on_each_device(
+    function: Callable[..., Any], mesh: jax.sharding.Mesh | None
+) -> Callable[..., Any]:
     """Function of arrays [batch, ...] that each device computes for its own examples alone."""
     if mesh is None or mesh.size == 1:
         return function
-    rows = PartitionSpec(BATCH_AXES)
+    rows = jax.sharding.PartitionSpec(device_mesh.BATCH_AXES)
 
     def split(*arrays: Any) -> Any:
         return jax.shard_map(
@@ -232,7 +239,7 @@ def detections(config: Search, corners: jax.Array, scores: jax.Array) -> jax.Arr
     else:
         of_class = jnp.take_along_axis(corners.swapaxes(0, 1), places[..., None], axis=1)
     is_rival = box_geometry.overlaps(of_class, of_class) >= config.overlap
-    kept = jnp.where(greedy_choice(is_rival, best > 0), best, 0.0).reshape(-1)
+    kept = jnp.where(suppression.greedy_choice(is_rival, best > 0), best, 0.0).reshape(-1)
     best, places = jax.lax.top_k(kept, min(config.most, len(kept)))
     classes = 1 + places // of_class.shape[1]
     columns = (of_class.reshape(-1, 4)[places], best[:, None], classes[:, None])

@@ -8,23 +8,28 @@ and Go through self-play", "Search" in the supplement; Danihelka et al. 2022, "P
 planning with Gumbel" (ICLR).
 """
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.sharding import PartitionSpec
+from etils import epy
 
 from dawnjax.errors import ConfigError, install
 from dawnjax.limits import Fraction, NonNegative, OneOrMore, Positive, require
-from dawnjax.machine.mesh import BATCH_AXES
-from dawnjax.models.pure_model import Tree, mode_arguments, split_module
 from dawnjax.tasks.task import Setting
 
-Evaluate = Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
+with epy.lazy_imports():
+    import jax
+    import jax.numpy as jnp
+
+    from dawnjax.machine import mesh as device_mesh
+    from dawnjax.models import pure_model
+
+Evaluate = Callable[["jax.Array", "jax.Array"], "tuple[jax.Array, jax.Array]"]
 """From observations [batch, ...] and a key to logits [batch, actions] and the mover's values."""
 
 
@@ -57,7 +62,7 @@ class GameSearch:
     considered: OneOrMore[int] = 16
     symmetries: bool = False
 
-    def with_simulations(self, simulations: int) -> "GameSearch":
+    def with_simulations(self, simulations: int) -> GameSearch:
         considered = min(self.considered, simulations)
         return dataclasses.replace(self, simulations=simulations, considered=considered)
 
@@ -102,12 +107,12 @@ def _of_all_games(module: Any) -> Callable[[jax.Array], tuple[jax.Array, jax.Arr
     `jax.vmap` alone would keep a batch of one for each game, and XLA then turns the axes of every
     layer's products.
     """
-    arrays, made_of = split_module(module)
+    arrays, made_of = pure_model.split_module(module)
 
     @jax.custom_batching.custom_vmap
     def network(arrays: Any, observations: jax.Array) -> tuple[jax.Array, jax.Array]:
         module = made_of(arrays)
-        return module(observations, **mode_arguments(module, False))
+        return module(observations, **pure_model.mode_arguments(module, False))
 
     @network.def_vmap
     def of_batches(games: int, _: Any, arrays: Any, observations: jax.Array) -> Any:
@@ -123,12 +128,12 @@ def game_keys(key: jax.Array, games: int) -> jax.Array:
     return jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(games))
 
 
-def to_tree(states: Any) -> Tree:
+def to_tree(states: Any) -> pure_model.Tree:
     """States of games as a dict: what is in a checkpoint must not depend on pgx's classes."""
     return {f"{place:02}": leaf for place, leaf in enumerate(jax.tree.leaves(states))}
 
 
-def from_tree(tree: Tree, like: Any) -> Any:
+def from_tree(tree: pure_model.Tree, like: Any) -> Any:
     return jax.tree.unflatten(jax.tree.structure(like), [tree[name] for name in sorted(tree)])
 
 
@@ -203,8 +208,11 @@ def over_games(
     mesh = setting.mesh
     if mesh is None or mesh.size == 1:
         return function(module, *rows, *whole)
-    arrays, made_of = split_module(module)
-    all_games, own = PartitionSpec(), PartitionSpec(BATCH_AXES)
+    arrays, made_of = pure_model.split_module(module)
+    all_games, own = (
+        jax.sharding.PartitionSpec(),
+        jax.sharding.PartitionSpec(device_mesh.BATCH_AXES),
+    )
     return jax.shard_map(
         lambda arrays, rows, whole: function(made_of(arrays), *rows, *whole),
         mesh=mesh,

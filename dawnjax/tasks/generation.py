@@ -6,16 +6,22 @@ examples depend on, such as a replay window: a checkpoint has it, and a run that
 same examples.
 """
 
+from __future__ import annotations
+
 import abc
 import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import jax
-import jax.numpy as jnp
+from etils import epy
 
-from dawnjax.models.pure_model import PureModel, Tree
 from dawnjax.tasks.task import Setting, Task
+
+with epy.lazy_imports():
+    import jax
+    import jax.numpy as jnp
+
+    from dawnjax.models import pure_model
 
 CALLS, FIGURES = "calls", "figures"
 """Parts of `made` that the loop reads: int32, the calls so far; counts of the newest generation."""
@@ -38,20 +44,22 @@ class GeneratingTask(Task):
         """
 
     @abc.abstractmethod
-    def start(self, params: Tree, batch_stats: Tree, setting: Setting) -> Tree:
+    def start(
+        self, params: pure_model.Tree, batch_stats: pure_model.Tree, setting: Setting
+    ) -> pure_model.Tree:
         """Parts of `made` before the first generation; `FIGURES` is a dict of numbers."""
 
     @abc.abstractmethod
     def make(
         self,
         phase: str,
-        model: PureModel,
-        params: Tree,
-        batch_stats: Tree,
-        made: Tree,
+        model: pure_model.PureModel,
+        params: pure_model.Tree,
+        batch_stats: pure_model.Tree,
+        made: pure_model.Tree,
         root_key: jax.Array,
         setting: Setting,
-    ) -> Tree:
+    ) -> pure_model.Tree:
         """`made` after one more call of a phase; what is drawn follows from its number of calls."""
 
     def figures(self, counts: Mapping[str, Any], setting: Setting) -> dict[str, float]:
@@ -66,6 +74,8 @@ class GeneratingTask(Task):
     def calls_of_generation(self) -> int:
         return sum(count for _, count in self.calls())
 
-    def nothing_made(self, params: Tree, batch_stats: Tree, setting: Setting) -> Tree:
+    def nothing_made(
+        self, params: pure_model.Tree, batch_stats: pure_model.Tree, setting: Setting
+    ) -> pure_model.Tree:
         first = self.calls_of_generation - self.calls()[-1][1]
         return {CALLS: jnp.int32(first), **self.start(params, batch_stats, setting)}

@@ -4,24 +4,20 @@ Source: He et al. 2017, "Mask R-CNN" (arXiv 1703.06870); mlcommons/training v0.5
 `object_detection/pytorch`, for sampling, losses and search.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
+from etils import epy
 
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.augmentation import mask_augmentation
 from dawnjax.input_pipeline.augmentation.object_augmentation import Flip
 from dawnjax.input_pipeline.reading.batches import APART
 from dawnjax.input_pipeline.reading.objects import BACKGROUND, Objects
-from dawnjax.models import boxes as box_geometry
-from dawnjax.models import proposals as region_proposals
-from dawnjax.models.mask_rcnn import FirstStage
-from dawnjax.models.pure_model import mode_arguments
-from dawnjax.profile.model_flops import TRAINING_FACTOR, product_flops
 from dawnjax.tasks import (
     coco_scores,
     mask_pasting,
@@ -33,6 +29,15 @@ from dawnjax.tasks import (
 from dawnjax.tasks.detection import Detection, Search, detections, on_each_device
 from dawnjax.tasks.region_targets import Regions
 from dawnjax.tasks.task import AUGMENTATION, MODEL, Arrays, Moment, Setting, make_model
+
+with epy.lazy_imports():
+    import jax
+    import jax.numpy as jnp
+
+    from dawnjax.models import boxes as box_geometry
+    from dawnjax.models import mask_rcnn, pure_model
+    from dawnjax.models import proposals as region_proposals
+    from dawnjax.profile import model_flops
 
 CODE_WEIGHTS = (10.0, 10.0, 5.0, 5.0)
 """Of the code of a proposal's box."""
@@ -199,7 +204,7 @@ class InstanceSegmentation(Detection):
     def _parts(
         self,
         module: Any,
-        first: FirstStage,
+        first: mask_rcnn.FirstStage,
         chosen: Chosen,
         is_turned: jax.Array | None,
         setting: Setting,
@@ -307,7 +312,7 @@ class InstanceSegmentation(Detection):
 
         def forward(params: Any, batch_stats: Any, images: jax.Array) -> Any:
             module = model.bind(params, batch_stats, jax.random.key(MODEL))
-            first = module(images, **mode_arguments(module, True))
+            first = module(images, **pure_model.mode_arguments(module, True))
 
             def regions(count: int, cells: int) -> jax.Array:
                 return jnp.zeros((1, count, cells, cells, network.width), images.dtype)
@@ -323,10 +328,10 @@ class InstanceSegmentation(Detection):
 
         images = jax.ShapeDtypeStruct((1, *setting.spec.image_shape), jnp.float32)
         total, held = (
-            product_flops(jax.make_jaxpr(function)(params, batch_stats, images).jaxpr)
+            model_flops.product_flops(jax.make_jaxpr(function)(params, batch_stats, images).jaxpr)
             for function in (forward, frozen)
         )
-        return TRAINING_FACTOR * total - (TRAINING_FACTOR - 1) * held
+        return model_flops.TRAINING_FACTOR * total - (model_flops.TRAINING_FACTOR - 1) * held
 
 
 def _is_turned(arrays: Arrays, setting: Setting) -> jax.Array | None:
@@ -350,7 +355,7 @@ def _features(
     """Features of boxes of images as they stand: [batch, boxes, cells, cells, channels]."""
 
     def read(maps: list[jax.Array], corners: jax.Array) -> jax.Array:
-        return setting.model.features_of(maps, corners, cells)
+        return mask_rcnn.features_of(setting.model, maps, corners, cells)
 
     lying = turned_images.exchanged(corners, is_turned)
     features = on_each_device(read, setting.mesh)(maps, lying)

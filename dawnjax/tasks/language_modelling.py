@@ -3,23 +3,28 @@
 The mean over tokens, or over rows, is the same for any batch size and any number of devices.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-import jax
-import jax.numpy as jnp
 import numpy as np
+from etils import epy
 
 from dawnjax.errors import ConfigError
 from dawnjax.limits import NonNegative
-from dawnjax.models.cross_entropy import plain_losses
-from dawnjax.models.experts import Routing, balance_loss, no_routing
-from dawnjax.models.maxima import maxima
 from dawnjax.tasks.metric import Metric, loss_metric
 from dawnjax.tasks.task import MODEL, Arrays, Moment, OwnInputs, Setting, Task, at_places
+
+with epy.lazy_imports():
+    import jax
+    import jax.numpy as jnp
+
+    from dawnjax.models import cross_entropy, maxima
+    from dawnjax.models import experts as expert_layers
 
 BITS_PER_BYTE = Metric(
     name="bits_per_byte", title="bits a byte", unit="1", least=0.0, direction="at_most"
@@ -104,7 +109,7 @@ class LanguageModelling(Task):
                 f"with a value, or --task.target_vocabulary={spec.vocabulary} with a value for it"
             )
 
-    def in_stage(self, index: int) -> "LanguageModelling":
+    def in_stage(self, index: int) -> LanguageModelling:
         windows = self.stages.window
         window = windows[index - 1] if index and windows else self.window
         return dataclasses.replace(self, window=window, stages=WindowStages())
@@ -121,7 +126,7 @@ class LanguageModelling(Task):
 
     def refuse_setting(self, experiment: Any, setting: Setting) -> None:
         """Refuse an evaluation whose choices of experts an int32 cannot count."""
-        if no_routing(setting.model) is None:
+        if expert_layers.no_routing(setting.model) is None:
             return
         spec, chosen = setting.spec, setting.model.experts.chosen
         choices = spec.num_eval_examples * spec.sequence_length * chosen
@@ -202,7 +207,7 @@ class LanguageModelling(Task):
         )
 
     def zero_totals(self, setting: Setting) -> Arrays:
-        routing = no_routing(setting.model)
+        routing = expert_layers.no_routing(setting.model)
         rows = (setting.spec.num_eval_examples,)
         # Of each row: an int32 of the whole split would overflow at 2 GiB of text.
         return {
@@ -251,8 +256,10 @@ class LanguageModelling(Task):
         if num_bytes:
             measured["bits_per_byte"] = float(nats.sum() / math.log(2) / num_bytes)
         if "dropped" in totals:
-            routing = Routing(*(totals[name] for name in Routing._fields))
-            measured["expert_balance"] = float(balance_loss(routing))
+            routing = expert_layers.Routing(
+                *(totals[name] for name in expert_layers.Routing._fields)
+            )
+            measured["expert_balance"] = float(expert_layers.balance_loss(routing))
             measured["dropped_tokens"] = float(routing.dropped.sum())
         return measured
 
@@ -295,7 +302,7 @@ class LanguageModelling(Task):
 
         def extend(carry: tuple) -> tuple:
             tokens, places, alive, logits, past = carry
-            _, best = maxima(logits)
+            _, best = maxima.maxima(logits)
             alive &= best != setting.spec.separator
             chosen = jnp.where(alive, best, tokens[rows, places])
             tokens = tokens.at[rows, places].set(chosen)
@@ -325,4 +332,6 @@ class LanguageModelling(Task):
         if hasattr(module, "losses"):  # a model that never holds all logits
             losses, _, routing = module.losses(inputs, targets, self.window, real=is_real)
             return losses, routing
-        return plain_losses(module(inputs, self.window), targets, setting.execution), None
+        return cross_entropy.plain_losses(
+            module(inputs, self.window), targets, setting.execution
+        ), None

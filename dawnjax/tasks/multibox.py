@@ -5,14 +5,20 @@ objective" and "Hard negative mining"; mlcommons/training v0.5, `single_stage_de
 the order of ties and the divisor of an image.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
+from etils import epy
 
 from dawnjax.input_pipeline.reading.objects import BACKGROUND
-from dawnjax.models import boxes as box_geometry
-from dawnjax.models.maxima import maxima
+
+with epy.lazy_imports():
+    import jax
+    import jax.numpy as jnp
+
+    from dawnjax.models import boxes as box_geometry
+    from dawnjax.models import maxima
 
 CODE_WEIGHTS = (10.0, 10.0, 5.0, 5.0)
 """Of a box's code: one over the "variances" 0.1 and 0.2."""
@@ -41,8 +47,8 @@ def match(
     """
     is_object = classes != BACKGROUND
     overlap = jnp.where(is_object[:, None], box_geometry.overlaps(corners, defaults), -1.0)
-    greatest, best_object = maxima(overlap, 0)
-    claimed = maxima(overlap, 1)[1]
+    greatest, best_object = maxima.maxima(overlap, 0)
+    claimed = maxima.maxima(overlap, 1)[1]
     numbers = jnp.arange(len(classes))
     # The greatest number and not the last write: an order of writes is none on a GPU.
     claimant = jnp.full(len(defaults), -1).at[claimed].max(jnp.where(is_object, numbers, -1))

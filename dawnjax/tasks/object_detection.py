@@ -3,25 +3,31 @@
 Source: Liu et al. 2016, "SSD" (arXiv 1512.02325), section 2.2.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
-import jax
-import jax.numpy as jnp
 import numpy as np
+from etils import epy
 
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.augmentation import object_augmentation
 from dawnjax.input_pipeline.augmentation.object_augmentation import ObjectAugmentation
 from dawnjax.input_pipeline.reading.objects import Objects
 from dawnjax.limits import FractionBelowOne, NonNegative
-from dawnjax.models import boxes as box_geometry
-from dawnjax.models.pure_model import mode_arguments
-from dawnjax.profile.model_flops import TRAINING_FACTOR
 from dawnjax.tasks import coco_scores, multibox, pictures
 from dawnjax.tasks.detection import Detection, detections, on_each_device
 from dawnjax.tasks.task import AUGMENTATION, Arrays, Moment, Setting, forward_flops
+
+with epy.lazy_imports():
+    import jax
+    import jax.numpy as jnp
+
+    from dawnjax.models import boxes as box_geometry
+    from dawnjax.models import pure_model
+    from dawnjax.profile import model_flops
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,7 +84,7 @@ class ObjectDetection(Detection):
             mean=spec.mean,
             std=spec.std,
         )
-        codes, logits = module(images, **mode_arguments(module, True))
+        codes, logits = module(images, **pure_model.mode_arguments(module, True))
         centred = jnp.asarray(setting.model.default_boxes(spec.image_shape))
         defaults = box_geometry.to_corners(centred)
         matched = jax.vmap(
@@ -98,7 +104,7 @@ class ObjectDetection(Detection):
         images = object_augmentation.prepared(
             inputs["image"], spec.image_shape[:2], spec.mean, spec.std
         )
-        codes, logits = module(images, **mode_arguments(module, False))
+        codes, logits = module(images, **pure_model.mode_arguments(module, False))
         centred = jnp.asarray(setting.model.default_boxes(spec.image_shape))
 
         def search(codes: jax.Array, logits: jax.Array) -> jax.Array:
@@ -126,7 +132,7 @@ class ObjectDetection(Detection):
     def train_flops_per_example(self, setting: Setting) -> float:
 
         def forward(module: Any, arrays: Arrays) -> Any:
-            return module(arrays["image"], **mode_arguments(module, True))
+            return module(arrays["image"], **pure_model.mode_arguments(module, True))
 
         shapes = {"image": (setting.spec.image_shape, jnp.float32)}
-        return TRAINING_FACTOR * forward_flops(self, setting, shapes, forward)
+        return model_flops.TRAINING_FACTOR * forward_flops(self, setting, shapes, forward)

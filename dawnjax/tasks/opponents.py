@@ -1,24 +1,29 @@
 """Players that need no network, and matches: against them, or between two networks that search."""
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Callable
 from typing import Any, Literal
 
-import jax
-import jax.numpy as jnp
+from etils import epy
 
 from dawnjax.errors import ConfigError
 from dawnjax.tasks import game_search
 from dawnjax.tasks.game_search import Evaluate, GameSearch
 
+with epy.lazy_imports():
+    import jax
+    import jax.numpy as jnp
+
 Opponent = Literal["random", "wins", "wins_and_blocks", "network"]
 """A uniformly random legal move; one that wins at once if there is one; and besides none after
 which the other can win at once, if there is another; or the moves of a fixed network's search."""
 
-Player = Callable[[Any, jax.Array], jax.Array]
+Player = Callable[[Any, "jax.Array"], "jax.Array"]
 """From states of games [games] and keys [games] to moves, int32 [games]."""
 
-Mover = Callable[[Any, jax.Array, jax.Array, jax.Array], jax.Array]
+Mover = Callable[[Any, "jax.Array", "jax.Array", "jax.Array"], "jax.Array"]
 """The same of both players, from states, keys, where the first is to move, and the moves so far."""
 
 MOST_ACTIONS_LOOKED_AT = 100

@@ -2,10 +2,13 @@
 
 from collections.abc import Sequence
 
-import cv2
 import numpy as np
+from etils import epy
 
 from dawnjax.input_pipeline.reading import run_lengths
+
+with epy.lazy_imports():
+    import cv2
 
 _COLOURS = ((255, 160, 0), (0, 190, 255), (255, 80, 160), (120, 220, 60), (190, 130, 255))
 """Red, green and blue of the classes, in turn."""

@@ -8,24 +8,30 @@ Source: Silver et al. 2017, "Mastering the game of Go without human knowledge"; 
 v0.5, `reinforcement/tensorflow/minigo`, for gating and the loss.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-import jax
-import jax.numpy as jnp
+from etils import epy
 
 from dawnjax.errors import ConfigError
 from dawnjax.limits import Fraction, Limit, NonNegative, OneOrMore
-from dawnjax.machine.mesh import batch_shards
-from dawnjax.models.pure_model import PureModel, Tree, mode_arguments
-from dawnjax.profile.model_flops import TRAINING_FACTOR
 from dawnjax.tasks import game_search, opponents
 from dawnjax.tasks.game_search import GameSearch, from_tree, game_keys, to_tree
 from dawnjax.tasks.generation import CALLS, FIGURES, GeneratingTask
 from dawnjax.tasks.task import Arrays, Moment, Setting, forward_flops
+
+with epy.lazy_imports():
+    import jax
+    import jax.numpy as jnp
+
+    from dawnjax.machine import mesh as device_mesh
+    from dawnjax.models import pure_model
+    from dawnjax.profile import model_flops
 
 # Purposes of random numbers beside those of every task.
 _START, _MOVE, _DRAW, _GATE = range(16, 20)
@@ -93,7 +99,7 @@ class Playing(GeneratingTask):
                 f"task.gating_games={self.gating_games} keeps the best parameters, which "
                 "initialize_from does not set; give 0"
             )
-        shards = 1 if setting.mesh is None else batch_shards(setting.mesh)
+        shards = 1 if setting.mesh is None else device_mesh.batch_shards(setting.mesh)
         if self.games % shards:
             raise ConfigError(
                 f"task.games={self.games} does not divide among {shards} devices; take a multiple, "
@@ -117,7 +123,9 @@ class Playing(GeneratingTask):
 
     # Making positions.
 
-    def start(self, params: Tree, batch_stats: Tree, setting: Setting) -> Tree:
+    def start(
+        self, params: pure_model.Tree, batch_stats: pure_model.Tree, setting: Setting
+    ) -> pure_model.Tree:
         rules = setting.data.rules()
         keys = game_keys(jax.random.key(_START), self.games)
         # Of each game under way: the moves of the run before its first.
@@ -135,13 +143,13 @@ class Playing(GeneratingTask):
     def make(
         self,
         phase: str,
-        model: PureModel,
-        params: Tree,
-        batch_stats: Tree,
-        made: Tree,
+        model: pure_model.PureModel,
+        params: pure_model.Tree,
+        batch_stats: pure_model.Tree,
+        made: pure_model.Tree,
         root_key: jax.Array,
         setting: Setting,
-    ) -> Tree:
+    ) -> pure_model.Tree:
         call = made[CALLS]
         if phase == "gating":
             key = jax.random.fold_in(jax.random.fold_in(root_key, _GATE), call)
@@ -156,12 +164,12 @@ class Playing(GeneratingTask):
     def _played(
         self,
         module: Any,
-        made: Tree,
+        made: pure_model.Tree,
         generation: jax.Array,
         move: jax.Array,
         key: jax.Array,
         setting: Setting,
-    ) -> Tree:
+    ) -> pure_model.Tree:
         rules, window, figures = setting.data.rules(), made["window"], made[FIGURES]
         like = jax.eval_shape(jax.vmap(rules.init), game_keys(key, self.games))
         states = from_tree(made["games"], like)
@@ -241,13 +249,13 @@ class Playing(GeneratingTask):
 
     def _gated(
         self,
-        model: PureModel,
-        params: Tree,
-        batch_stats: Tree,
-        made: Tree,
+        model: pure_model.PureModel,
+        params: pure_model.Tree,
+        batch_stats: pure_model.Tree,
+        made: pure_model.Tree,
         key: jax.Array,
         setting: Setting,
-    ) -> Tree:
+    ) -> pure_model.Tree:
         """`made` with the newest parameters as the best, if they win the match."""
         best = made["best"]
         newest = {"params": params, "batch_stats": batch_stats}
@@ -279,7 +287,9 @@ class Playing(GeneratingTask):
 
     # Learning from them.
 
-    def drawn(self, made: Tree, batch: Arrays, root_key: jax.Array, setting: Setting) -> Arrays:
+    def drawn(
+        self, made: pure_model.Tree, batch: Arrays, root_key: jax.Array, setting: Setting
+    ) -> Arrays:
         generations = made[CALLS] // self.calls_of_generation
         filled = jnp.minimum(generations, self.window_generations) * self.made_positions
         cells, actions = map(jnp.asarray, setting.data.symmetries())
@@ -307,13 +317,13 @@ class Playing(GeneratingTask):
         self, module: Any, batch: Arrays, moment: Moment, setting: Setting
     ) -> tuple[jax.Array, int]:
         """Cross-entropy of each position's policy, and the squared error of its value."""
-        logits, values = module(batch["observation"], **mode_arguments(module, True))
+        logits, values = module(batch["observation"], **pure_model.mode_arguments(module, True))
         policy = -(batch["policy"] * jax.nn.log_softmax(logits)).sum(-1)
         value = jnp.where(batch["has_value"], jnp.square(values - batch["value"]), 0.0)
         return policy + self.value_weight * value, len(values)
 
     def train_flops_per_example(self, setting: Setting) -> float:
-        return TRAINING_FACTOR * self.evaluation_flops(setting)
+        return model_flops.TRAINING_FACTOR * self.evaluation_flops(setting)
 
     def generation_flops(self, setting: Setting) -> float:
         evaluations = self.made_positions * (self.search.simulations + 1)
@@ -322,7 +332,7 @@ class Playing(GeneratingTask):
     def evaluation_flops(self, setting: Setting) -> float:
 
         def forward(module: Any, arrays: Arrays) -> Any:
-            return module(arrays["observation"], **mode_arguments(module, True))
+            return module(arrays["observation"], **pure_model.mode_arguments(module, True))
 
         shapes = {"observation": (setting.spec.observation_shape, jnp.bool_)}
         return forward_flops(self, setting, shapes, forward)

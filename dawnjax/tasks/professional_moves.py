@@ -3,11 +3,12 @@
 Source: mlcommons/training v0.5, `reinforcement/tensorflow/minigo/predict_games.py`.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from typing import Any, ClassVar
 
-import jax
-import jax.numpy as jnp
+from etils import epy
 
 from dawnjax.errors import ConfigError
 from dawnjax.limits import OneOrMore
@@ -15,6 +16,10 @@ from dawnjax.tasks import game_search
 from dawnjax.tasks.metric import fraction
 from dawnjax.tasks.playing import Playing
 from dawnjax.tasks.task import Arrays, Setting
+
+with epy.lazy_imports():
+    import jax
+    import jax.numpy as jnp
 
 PROFESSIONAL_MOVES = fraction("professional_moves", "moves predicted", is_proportion=True)
 

@@ -8,18 +8,23 @@ mlcommons/training, v0.5, `recommendation/pytorch`: `dataset.py` for what is dra
 ties.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-import jax
-import jax.numpy as jnp
 import numpy as np
+from etils import epy
 
 from dawnjax.errors import ConfigError
 from dawnjax.limits import check_fields, within
 from dawnjax.tasks.metric import Metric, fraction
 from dawnjax.tasks.task import AUGMENTATION, Arrays, LabelledSet, Moment, Setting, Task
+
+with epy.lazy_imports():
+    import jax
+    import jax.numpy as jnp
 
 CUT = 10
 """Ranks that count: the first ten."""

@@ -7,12 +7,17 @@ Source: He et al. 2017, "Mask R-CNN" (arXiv 1703.06870), section 3; maskrcnn-ben
 `modeling/rpn/loss.py` and `modeling/roi_heads/*/loss.py`, for divisors and the betas of smooth L1.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
+from etils import epy
 
 from dawnjax.tasks.multibox import smooth_l1
+
+with epy.lazy_imports():
+    import jax
+    import jax.numpy as jnp
 
 ANCHOR_BETA, BOX_BETA = 1 / 9, 1.0
 """Errors of codes up to which the loss is a square."""

@@ -8,18 +8,24 @@ R-CNN" (arXiv 1504.08083), section 2.3; maskrcnn-benchmark, `modeling/matcher.py
 `modeling/balanced_positive_negative_sampler.py`.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from typing import Annotated, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
+from etils import epy
 
 from dawnjax.input_pipeline.reading.objects import BACKGROUND
 from dawnjax.limits import Fraction, require, within
-from dawnjax.models import boxes as box_geometry
-from dawnjax.models.maxima import maxima
 from dawnjax.tasks.detection import Overlap
+
+with epy.lazy_imports():
+    import jax
+    import jax.numpy as jnp
+
+    from dawnjax.models import boxes as box_geometry
+    from dawnjax.models import maxima
 
 _Places = Annotated[int, within(1, 10_000)]
 
@@ -100,7 +106,7 @@ def anchor_labels(
       extent: Height and width of the image, float32 [2].
     """
     overlap = _overlaps(corners, classes, jnp.asarray(anchors))
-    best, objects = maxima(overlap, 0)
+    best, objects = maxima.maxima(overlap, 0)
     greatest = overlap.max(1, keepdims=True)
     # Ties count too; the tolerance is that of an overlap that is computed twice.
     is_best = ((overlap >= greatest * (1 - 1e-6)) & (greatest > 0)).any(0)
@@ -120,7 +126,7 @@ def proposal_labels(
 ) -> Labels:
     """Objects of proposals; one with too little overlap is background, and padding is neither."""
     overlap = _overlaps(corners, classes, proposals)
-    best, objects = maxima(overlap, 0)
+    best, objects = maxima.maxima(overlap, 0)
     has_object = best >= least_overlap
     return Labels(is_real & has_object, is_real & ~has_object, objects)
 

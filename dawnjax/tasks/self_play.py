@@ -1,22 +1,28 @@
 """Self-play whose quality is the score against a fixed player."""
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import jax
-import jax.numpy as jnp
 import numpy as np
+from etils import epy
 
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.datasets.pgx_opponent import nested
 from dawnjax.limits import NonNegative
-from dawnjax.models.pure_model import mode_arguments
 from dawnjax.statistics.proportions import score
 from dawnjax.tasks import game_search, opponents
 from dawnjax.tasks.metric import fraction
 from dawnjax.tasks.playing import Playing
 from dawnjax.tasks.task import Arrays, Setting, make_model
+
+with epy.lazy_imports():
+    import jax
+    import jax.numpy as jnp
+
+    from dawnjax.models import pure_model
 
 SCORE = fraction("score", "score")
 SCORE_LOW = fraction("score_low", "lower bound of the score")
@@ -120,7 +126,7 @@ class SelfPlay(Playing):
 
 def _likeliest(module: Any) -> opponents.Player:
     def move(states: Any, keys: jax.Array) -> jax.Array:
-        logits, _ = module(states.observation, **mode_arguments(module, False))
+        logits, _ = module(states.observation, **pure_model.mode_arguments(module, False))
         legal = jnp.where(states.legal_action_mask, logits, -jnp.inf)
         return legal.argmax(-1).astype(jnp.int32)
 

@@ -4,19 +4,18 @@ Source: Seo et al. 2017, "Bidirectional Attention Flow for Machine Comprehension
 1611.01603), section 2, "Training" and "Test"; `span_scores` for the metrics.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-import jax
-import jax.numpy as jnp
 import numpy as np
+from etils import epy
 
 from dawnjax.errors import ConfigError
 from dawnjax.limits import within
-from dawnjax.models.spans import Tokens
-from dawnjax.profile.model_flops import TRAINING_FACTOR
 from dawnjax.tasks import span_scores
 from dawnjax.tasks.metric import F1, fraction
 from dawnjax.tasks.task import (
@@ -31,6 +30,13 @@ from dawnjax.tasks.task import (
     at_places,
 )
 
+with epy.lazy_imports():
+    import jax
+    import jax.numpy as jnp
+
+    from dawnjax.models import spans
+    from dawnjax.profile import model_flops
+
 EXACT_MATCH = fraction("exact_match", "exact match", is_proportion=True)
 
 NO_ANSWER = -1
@@ -41,7 +47,7 @@ class SpanAnswering(Task):
     """Spans of passages that answer questions.
 
     Attributes:
-      max_answer_tokens: Tokens of the longest answer that an evaluation gives. Source of the
+      max_answer_tokens: spans.Tokens of the longest answer that an evaluation gives. Source of the
         default: QANet (arXiv 1804.09541), section 4.1.1. BiDAF's paper has no limit.
     """
 
@@ -147,12 +153,12 @@ class SpanAnswering(Task):
         forward = 2 * setting.model.multiply_adds(
             lengths.contexts, lengths.questions, lengths.words
         )
-        return TRAINING_FACTOR * forward / len(lengths.contexts)
+        return model_flops.TRAINING_FACTOR * forward / len(lengths.contexts)
 
 
-def _passage_and_question(batch: Arrays) -> tuple[Tokens, Tokens]:
-    passage = Tokens(batch["context"], batch["context_characters"])
-    return passage, Tokens(batch["question"], batch["question_characters"])
+def _passage_and_question(batch: Arrays) -> tuple[spans.Tokens, spans.Tokens]:
+    passage = spans.Tokens(batch["context"], batch["context_characters"])
+    return passage, spans.Tokens(batch["question"], batch["question_characters"])
 
 
 def _cross_entropy(scores: jax.Array, places: jax.Array) -> jax.Array:

@@ -4,25 +4,30 @@ The loop, the step and the evaluation call a task and know none by name. `docs/e
 one from a user's file.
 """
 
+from __future__ import annotations
+
 import abc
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
+from etils import epy
 
 from dawnjax.errors import GUIDE, ConfigError
 from dawnjax.models.execution import Execution
-from dawnjax.models.pure_model import PureModel, pure_model
-from dawnjax.profile.model_flops import TRAINING_FACTOR, product_flops
 from dawnjax.tasks.metric import Metric
 
-Arrays = dict[str, jax.Array]
+with epy.lazy_imports():
+    import jax
+    import jax.numpy as jnp
+
+    from dawnjax.models import pure_model
+    from dawnjax.profile import model_flops
+
+Arrays = dict[str, "jax.Array"]
 
 RESERVED_METRICS = ("step", "epoch", "seconds_since_run_start")
 RESERVED_ARRAYS = ("index", "epoch", "mask")
@@ -40,12 +45,10 @@ class Setting:
     data: Any
     spec: Any
     execution: Execution
-    mesh: Mesh | None = None
+    mesh: jax.sharding.Mesh | None = None
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Moment:
+class Moment(NamedTuple):
     """When in a run a batch is trained, and the random numbers of that step.
 
     Attributes:
@@ -261,7 +264,7 @@ class Task(abc.ABC):
         """Training batch, with what is drawn from `made` by its `index` and `epoch`."""
         return batch
 
-    def in_stage(self, index: int) -> "Task":
+    def in_stage(self, index: int) -> Task:
         """Task of a stage of the run, from 0, in which nothing changes."""
         return self
 
@@ -286,7 +289,7 @@ class Task(abc.ABC):
             moment = Moment(jax.random.key(0), jnp.int32(0), jnp.float32(0))
             return self.loss(module, batch, moment, setting)[0]
 
-        flops = TRAINING_FACTOR * forward_flops(self, setting, batch, forward)
+        flops = model_flops.TRAINING_FACTOR * forward_flops(self, setting, batch, forward)
         if not hasattr(setting.model, "flops_without_gradients"):
             return flops
         # Frozen weights have no gradient, so a step makes two products of theirs and not three.
@@ -424,10 +427,12 @@ def forward_flops(
         return forward(model.bind(params, batch_stats, jax.random.key(MODEL)), arrays)
 
     arrays = {n: jax.ShapeDtypeStruct((rows, *s), dtype) for n, (s, dtype) in shapes.items()}
-    return product_flops(jax.make_jaxpr(bound)(params, batch_stats, arrays).jaxpr) / rows
+    return (
+        model_flops.product_flops(jax.make_jaxpr(bound)(params, batch_stats, arrays).jaxpr) / rows
+    )
 
 
-def make_model(task: Task, setting: Setting) -> PureModel:
+def make_model(task: Task, setting: Setting) -> pure_model.PureModel:
     """Pure functions of a model, built as the task asks.
 
     Raises:
@@ -437,7 +442,7 @@ def make_model(task: Task, setting: Setting) -> PureModel:
     build, arguments = setting.model.build, task.model_arguments(setting.spec)
     if "execution" in inspect.signature(build).parameters:
         arguments["execution"] = setting.execution
-    return pure_model(lambda rngs: build(rngs=rngs, **arguments))
+    return pure_model.pure_model(lambda rngs: build(rngs=rngs, **arguments))
 
 
 def _fold_in_each(key: jax.Array, values: jax.Array) -> jax.Array:

@@ -4,22 +4,19 @@ Training rows hold several sentence pairs; the loss is the mean over all target 
 batch, so it is the same on any number of devices.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.sharding import PartitionSpec
+from etils import epy
 
 from dawnjax import records
 from dawnjax.errors import ConfigError
 from dawnjax.limits import FractionBelowOne, within
-from dawnjax.machine.mesh import BATCH_AXES
-from dawnjax.models.pure_model import split_module
-from dawnjax.profile.model_flops import TRAINING_FACTOR
 from dawnjax.tasks import bleu
 from dawnjax.tasks.decoding import PAD, Decoded, beam_search, greedy_search
 from dawnjax.tasks.metric import BLEU, loss_metric
@@ -35,6 +32,14 @@ from dawnjax.tasks.task import (
     Task,
     at_places,
 )
+
+with epy.lazy_imports():
+    import jax
+    import jax.numpy as jnp
+
+    from dawnjax.machine import mesh as device_mesh
+    from dawnjax.models import pure_model
+    from dawnjax.profile import model_flops
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -144,13 +149,13 @@ class Translation(Task):
         source_segments = (source != PAD).astype(jnp.int32)
         hidden = module(source, source_segments, decoder_inputs(targets, segments), segments)
         loss, _ = module.loss_and_count(hidden, targets, real, 0.0)
-        rows = PartitionSpec(BATCH_AXES)
-        arrays, module_of = split_module(module)
+        rows = jax.sharding.PartitionSpec(device_mesh.BATCH_AXES)
+        arrays, module_of = pure_model.split_module(module)
         # Each device translates its own sentences until the last of them ends.
         translate = jax.shard_map(
             lambda arrays, source: self.translate(module_of(arrays), source, setting).tokens,
             mesh=setting.mesh,
-            in_specs=(PartitionSpec(), rows),
+            in_specs=(jax.sharding.PartitionSpec(), rows),
             out_specs=rows,
             check_vma=False,
         )
@@ -263,7 +268,7 @@ def train_flops(
 ) -> int:
     """Model FLOPs of training once on sentence pairs of int [pairs] tokens."""
     forward = 2 * model.multiply_adds(source_lengths, target_lengths, vocabulary_size)
-    return TRAINING_FACTOR * forward
+    return model_flops.TRAINING_FACTOR * forward
 
 
 def decoder_inputs(targets: jax.Array, segments: jax.Array) -> jax.Array:

@@ -6,14 +6,19 @@ stand; images and maps are as they lie. `is_turned`, bool [batch] or of one imag
 for a whole batch; None is for data whose images all stand.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
-import jax
-import jax.numpy as jnp
+from etils import epy
 
-from dawnjax.models.mask_rcnn import FirstStage
-from dawnjax.models.pure_model import mode_arguments, named_layers, split_module
 from dawnjax.tasks.task import Setting
+
+with epy.lazy_imports():
+    import jax
+    import jax.numpy as jnp
+
+    from dawnjax.models import mask_rcnn, pure_model
 
 
 def exchanged(values: Any, is_turned: jax.Array | None) -> Any:
@@ -42,11 +47,11 @@ def anchors(setting: Setting, is_turned: jax.Array | None) -> list[Any]:
 
 def first_stage(
     module: Any, images: jax.Array, is_turned: jax.Array | None, *, train: bool
-) -> FirstStage:
+) -> mask_rcnn.FirstStage:
     """Maps as the images lie; scores and codes in the order of the anchors as they stand."""
     if is_turned is None:
-        return module(images, **mode_arguments(module, train))
-    arrays, module_of = split_module(module)
+        return module(images, **pure_model.mode_arguments(module, train))
+    arrays, module_of = pure_model.split_module(module)
     any_turned = is_turned.any()
 
     def turned(leaf: jax.Array) -> jax.Array:
@@ -54,14 +59,14 @@ def first_stage(
         return jnp.where(any_turned, leaf.swapaxes(0, 1), leaf) if leaf.ndim == 4 else leaf
 
     network = module_of(jax.tree.map(turned, arrays))
-    with named_layers(network):
-        first = network(images, **mode_arguments(network, train))
+    with pure_model.named_layers(network):
+        first = network(images, **pure_model.mode_arguments(network, train))
 
     def ordered(values: jax.Array, level: jax.Array) -> jax.Array:
         positions = values.reshape(*level.shape[:3], -1)
         return _chosen(is_turned, positions.swapaxes(1, 2).reshape(values.shape), values)
 
-    return FirstStage(
+    return mask_rcnn.FirstStage(
         first.maps,
         [ordered(*pair) for pair in zip(first.scores, first.maps, strict=True)],
         [ordered(*pair) for pair in zip(first.codes, first.maps, strict=True)],

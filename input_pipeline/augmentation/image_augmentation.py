@@ -5,15 +5,15 @@ so it is the same on any number of devices. All random changes of geometry are o
 the pixels are fetched or interpolated once.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import math
 from typing import Literal
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from etils import epy
 
 from dawnjax.limits import (
     Fraction,
@@ -23,6 +23,10 @@ from dawnjax.limits import (
     OneOrMore,
     check_fields,
 )
+
+with epy.lazy_imports():
+    import jax
+    import jax.numpy as jnp
 
 Padding = Literal["zeros", "edge", "reflect"]
 Flip = Literal["none", "random", "alternating"]
@@ -163,7 +167,7 @@ def augment(
         if config.max_scale_fraction or config.subpixel_translation:
             images = interpolate(images, rows, columns)
         elif config.max_translation_pixels or config.flip != "none":
-            images = lax.platform_dependent(
+            images = jax.lax.platform_dependent(
                 images,
                 rows,
                 columns,
@@ -333,7 +337,7 @@ def interpolate(images: jax.Array, rows: jax.Array, columns: jax.Array) -> jax.A
 def _weighted(images: jax.Array, row_weights: jax.Array, column_weights: jax.Array) -> jax.Array:
     """Sum over rows and columns with weights [batch, out size, in size]."""
     # Pixels must come through as they are where the coordinates are whole.
-    highest = lax.Precision.HIGHEST
+    highest = jax.lax.Precision.HIGHEST
     images = jnp.einsum("bij,bjkc->bikc", row_weights, images, precision=highest)
     return jnp.einsum("bkl,bilc->bikc", column_weights, images, precision=highest)
 

@@ -3,11 +3,16 @@
 All depends on the image's key alone, so it is the same on any number of devices.
 """
 
-import jax
-import jax.numpy as jnp
+from __future__ import annotations
+
+from etils import epy
 
 from dawnjax.input_pipeline.augmentation.image_augmentation import normalize
 from dawnjax.input_pipeline.augmentation.object_augmentation import Flip, mirrored_boxes
+
+with epy.lazy_imports():
+    import jax
+    import jax.numpy as jnp
 
 
 def normalized(

@@ -6,18 +6,23 @@ Source: Liu et al. 2016, "SSD" (arXiv 1512.02325), section 2.2, "Data augmentati
 mlcommons/training v0.5, `single_stage_detector/ssd/utils.py`, for the constants.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import itertools
 from typing import Literal
 
-import jax
-import jax.numpy as jnp
 import numpy as np
+from etils import epy
 
 from dawnjax.input_pipeline.augmentation.image_augmentation import normalize, resized_rectangles
 from dawnjax.input_pipeline.reading.objects import BACKGROUND
 from dawnjax.limits import FractionBelowOne, OneOrMore
+
+with epy.lazy_imports():
+    import jax
+    import jax.numpy as jnp
 
 Crop = Literal["none", "all_objects", "any_object"]
 Flip = Literal["none", "horizontal", "both"]

@@ -65,7 +65,7 @@ def test_both_sides_of_gnmt_have_one_loss_and_one_search():
     pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install -e '.[text]')")
     from benchmarks import pytorch_gnmt as theirs
     from dawnjax.input_pipeline.datasets.synthetic import SyntheticText
-    from dawnjax.models.gnmt import GNMT
+    from dawnjax.models.configs.gnmt import GNMT
     from dawnjax.tasks.decoding import greedy_search
     from dawnjax.tasks.translation import decoder_inputs
 
@@ -133,7 +133,7 @@ def test_both_sides_of_gnmt_take_the_same_steps():
     pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install -e '.[text]')")
     from benchmarks import pytorch_gnmt as theirs
     from dawnjax.input_pipeline.datasets.synthetic import SyntheticText
-    from dawnjax.models.gnmt import GNMT
+    from dawnjax.models.configs.gnmt import GNMT
 
     num_rows, pairs_a_row, num_steps = 4, 3, 4
     experiment = dataclasses.replace(

@@ -19,7 +19,7 @@ from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.errors import ConfigError
 from dawnjax.machine.mesh import make_mesh
-from dawnjax.models.llama import SIZES
+from dawnjax.models.configs.llama import SIZES
 from dawnjax.programs import state_shapes
 from dawnjax.train_step import make_recipe
 

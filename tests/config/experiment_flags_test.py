@@ -17,7 +17,7 @@ from dawnjax.config.experiment_flags import parse_request
 from dawnjax.config.experiment_modules import experiment_names, load_experiment
 from dawnjax.config.observations import all_observations, observations_of
 from dawnjax.errors import ConfigError
-from dawnjax.models.resnet import ResNet
+from dawnjax.models.configs.resnet import ResNet
 
 
 def request(*argv):

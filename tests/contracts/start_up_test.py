@@ -9,6 +9,7 @@ import jax
 import pytest
 
 from dawnjax.__main__ import main
+from dawnjax.config.experiment_modules import experiment_names
 from dawnjax.errors import ConfigError
 from dawnjax.machine import compilation
 from dawnjax.runs.log import log_path
@@ -53,6 +54,14 @@ def test_commands_that_read_results_answer_help_without_anything_slow():
     for command in ("check", "report", "import", "export", "profile", "launch"):
         loaded = loaded_by(f"from dawnjax.__main__ import main; main(['{command}', '--help'])")
         assert not loaded & set(SLOW), (command, loaded & set(SLOW))
+
+
+@pytest.mark.processes
+def test_recipes_are_listed_and_explained_without_anything_slow():
+    script = "from dawnjax.__main__ import main; main(['list'])"
+    script += "".join(f"; main(['train', '{name}', '--help'])" for name in experiment_names())
+    loaded = loaded_by(script)
+    assert "dawnjax" in loaded and not loaded & set(SLOW)
 
 
 @pytest.mark.processes

@@ -57,13 +57,10 @@ def test_results_are_compared_reported_and_checked_without_jax(tmp_path):
 
 @pytest.mark.processes
 def test_training_says_in_one_line_what_is_missing():
-    done = run_without(["train", "digits"], ["list"])
-    assert done.stdout.split() == ["status", "1"] * 2
-    for line, command in zip(done.stderr.splitlines(), ("train", "list"), strict=True):
-        assert (
-            line
-            == f"dawnjax {command}: this needs jax, which is not installed: pip install dawnjax"
-        )
+    done = run_without(["train", "digits"])
+    assert done.stdout.split() == ["status", "1"]
+    said = "dawnjax train: this needs jax, which is not installed: pip install dawnjax"
+    assert done.stderr.splitlines() == [said]
 
 
 def test_the_page_lists_what_the_judge_needs():
@@ -74,6 +71,7 @@ def test_the_page_lists_what_the_judge_needs():
         "flax",
         "optax",
         "orbax-checkpoint",
+        "etils",
         "opencv-python-headless",
         "scikit-learn",
         "simplejpeg",

@@ -20,8 +20,8 @@ from dawnjax.config.experiment_modules import experiment_names, load_experiment
 from dawnjax.config.run_options import MeshShape
 from dawnjax.input_pipeline.datasets.parallel_text import ParallelText
 from dawnjax.machine.mesh import make_mesh
+from dawnjax.models.configs.llama import SIZES
 from dawnjax.models.experts import no_routing
-from dawnjax.models.llama import SIZES
 from dawnjax.official import export_mlperf
 from dawnjax.optim.optimizers import relative_schedule
 from dawnjax.tasks.language_modelling import DROPPED_TOKENS, EXPERT_BALANCE

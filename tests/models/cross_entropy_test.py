@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from dawnjax.models.configs.transformer import Transformer
 from dawnjax.models.cross_entropy import token_losses
 from dawnjax.models.execution import Execution
-from dawnjax.models.transformer import Transformer
 from dawnjax.tasks.classification import smoothed_cross_entropy
 
 pytestmark = pytest.mark.compiles

@@ -16,9 +16,9 @@ from flax import nnx
 from dawnjax.machine.mesh import batch_sharding, batch_shards, make_mesh
 from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.models.causal_attention import causal_attention
+from dawnjax.models.configs.transformer import Transformer
 from dawnjax.models.execution import Execution
 from dawnjax.models.fused_attention import say_products
-from dawnjax.models.transformer import Transformer
 from dawnjax.plan.compiling import compilers
 from dawnjax.profile.hlo import analyze
 

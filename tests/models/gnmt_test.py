@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from dawnjax.models.configs.gnmt import GNMT
 from dawnjax.models.execution import Execution
-from dawnjax.models.gnmt import GNMT, Cache
+from dawnjax.models.gnmt import Cache
 from dawnjax.profile.model_flops import product_flops
 from dawnjax.tasks.decoding import beam_search, greedy_search
 

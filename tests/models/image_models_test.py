@@ -15,14 +15,14 @@ from flax import nnx
 from multiply_adds import multiply_adds
 
 from dawnjax.models import amoebanet
-from dawnjax.models.amoebanet import AmoebaNetD
+from dawnjax.models.configs.amoebanet import AmoebaNetD
+from dawnjax.models.configs.preactivation_resnet import PreactivationResNet
+from dawnjax.models.configs.resnet import ResNet, cifar_resnet, imagenet_resnet
+from dawnjax.models.configs.wide_resnet import WideResNet
 from dawnjax.models.execution import Execution, Platform, TrainingMoment
 from dawnjax.models.layers import Layers
 from dawnjax.models.pooling import average_pool, max_pool
-from dawnjax.models.preactivation_resnet import PreactivationResNet
 from dawnjax.models.pure_model import PureModel, pure_model
-from dawnjax.models.resnet import ResNet, cifar_resnet, imagenet_resnet
-from dawnjax.models.wide_resnet import WideResNet
 
 pytestmark = pytest.mark.compiles
 

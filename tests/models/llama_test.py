@@ -13,12 +13,13 @@ from flax import nnx
 from dawnjax.errors import ConfigError
 from dawnjax.limits import check_fields
 from dawnjax.models.causal_attention import causal_attention, visible
+from dawnjax.models.configs.experts import Experts
+from dawnjax.models.configs.llama import SIZES, Llama
+from dawnjax.models.configs.lora import Lora
+from dawnjax.models.configs.published_llama import published_names
+from dawnjax.models.configs.rotary import Rotary
 from dawnjax.models.execution import Execution
-from dawnjax.models.experts import Experts, activated, balance_loss, routed_mlp
-from dawnjax.models.llama import SIZES, Llama
-from dawnjax.models.lora import Lora
-from dawnjax.models.published_llama import published_names
-from dawnjax.models.rotary import Rotary
+from dawnjax.models.experts import activated, balance_loss, routed_mlp
 
 EXECUTION = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
 SMALL = Llama(

@@ -10,7 +10,7 @@ from flax import nnx
 from dawnjax.machine.mesh import batch_sharding, make_mesh, replicated
 from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.models.arithmetic import arithmetic_of
-from dawnjax.models.dtypes import ComputeDtype
+from dawnjax.models.configs.types import ComputeDtype
 from dawnjax.models.execution import Execution
 from dawnjax.models.lstm import LSTM, BidirectionalLSTM
 from dawnjax.profile.model_flops import product_flops

@@ -11,12 +11,12 @@ import pytest
 from flax import nnx
 
 from dawnjax.limits import LimitError
-from dawnjax.models.anchors import anchors_of_level, sides_of
+from dawnjax.models.configs.anchors import anchors_of_level, sides_of
+from dawnjax.models.configs.mask_rcnn import MaskRCNN
+from dawnjax.models.configs.resnet import ResNet, imagenet_resnet
 from dawnjax.models.constant_norms import FrozenBatchNorm
 from dawnjax.models.execution import Execution
-from dawnjax.models.mask_rcnn import MaskRCNN
 from dawnjax.models.pure_model import pure_model
-from dawnjax.models.resnet import ResNet, imagenet_resnet
 
 EXECUTION = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=2)
 SHAPE = (832, 1344, 3)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dawnjax.models.anchors import anchors_of_level
+from dawnjax.models.configs.anchors import anchors_of_level
 from dawnjax.models.proposals import proposals
 
 LEVELS = [anchors_of_level((8, 8), 8, 16), anchors_of_level((4, 4), 16, 32)]

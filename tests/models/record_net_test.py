@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from record_nets import logits_and_gradients
 
+from dawnjax.models.configs.record_net import RecordNet
 from dawnjax.models.execution import Execution
 from dawnjax.models.pure_model import pure_model
-from dawnjax.models.record_net import RecordNet, whitening_kernel
+from dawnjax.models.record_net import whitening_kernel
 
 pytestmark = pytest.mark.compiles
 

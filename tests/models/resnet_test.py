@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from dawnjax.models.configs.resnet import ResNet
 from dawnjax.models.execution import Execution, Platform
-from dawnjax.models.resnet import ResNet
 
 pytestmark = pytest.mark.compiles
 

@@ -16,10 +16,10 @@ from dawnjax.input_pipeline.datasets.synthetic import SyntheticTokens
 from dawnjax.machine.mesh import batch_sharding, batch_shards, make_mesh, shardings_of
 from dawnjax.machine.mesh_shape import AXES, MeshShape
 from dawnjax.models.causal_attention import causal_attention
+from dawnjax.models.configs.experts import Experts
+from dawnjax.models.configs.llama import Llama
+from dawnjax.models.configs.resnet import ResNet
 from dawnjax.models.execution import Execution
-from dawnjax.models.experts import Experts
-from dawnjax.models.llama import Llama
-from dawnjax.models.resnet import ResNet
 from dawnjax.models.sharding import RULES, axes_of, gathered, spec_of
 from dawnjax.profile.hlo import analyze
 from dawnjax.session import refuse_mesh

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from dawnjax.limits import LimitError
-from dawnjax.models.default_boxes import DefaultBoxes
+from dawnjax.models.configs.default_boxes import DefaultBoxes
+from dawnjax.models.configs.resnet import ResNet, imagenet_resnet
+from dawnjax.models.configs.ssd import SSD, SmallSSD
 from dawnjax.models.execution import Execution
 from dawnjax.models.group_norm import GroupNorm
 from dawnjax.models.pure_model import pure_model
-from dawnjax.models.resnet import ResNet, imagenet_resnet
-from dawnjax.models.ssd import SSD, SmallSSD
 
 EXECUTION = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=2)
 SHAPE = (300, 300, 3)

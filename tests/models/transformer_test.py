@@ -14,10 +14,10 @@ import pytest
 from flax import nnx
 
 from dawnjax.models.arithmetic import Arithmetic, arithmetic_of, linear
+from dawnjax.models.configs.transformer import Transformer
 from dawnjax.models.dropout import Dropout
 from dawnjax.models.execution import Execution
 from dawnjax.models.transformer import (
-    Transformer,
     TransformerModule,
     position_encoding,
     same_segment,

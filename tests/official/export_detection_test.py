@@ -10,8 +10,8 @@ from retold_runs import Event, error_of, export, only_entry, retold
 
 from dawnjax.__main__ import main
 from dawnjax.analysis import loading
-from dawnjax.models.mask_rcnn import MaskRCNN
-from dawnjax.models.ssd import SSD
+from dawnjax.models.configs.mask_rcnn import MaskRCNN
+from dawnjax.models.configs.ssd import SSD
 from dawnjax.official.export_mlperf import BENCHMARKS
 from dawnjax.tasks import coco_scores
 from dawnjax.tasks.metric import KNOWN_METRICS

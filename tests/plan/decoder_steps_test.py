@@ -7,7 +7,7 @@ import pytest
 
 from dawnjax.errors import RunError
 from dawnjax.machine.mesh_shape import MeshShape
-from dawnjax.models.llama import SIZES
+from dawnjax.models.configs.llama import SIZES
 from dawnjax.plan.decoders import step as decoder_step
 from dawnjax.plan.decoders.terms import (
     LAYERS,

@@ -11,9 +11,9 @@ from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.input_pipeline.datasets.parallel_text import pair_lengths
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.machine.mesh_shape import MeshShape
+from dawnjax.models.configs.transformer import Transformer
 from dawnjax.models.execution import Execution
 from dawnjax.models.pure_model import pure_model
-from dawnjax.models.transformer import Transformer
 from dawnjax.profile.hlo import analyze
 from dawnjax.profile.model_flops import (
     TRAINING_FACTOR,

@@ -12,7 +12,7 @@ from dawnjax.checkpointed.judged_weights import measure
 from dawnjax.config.config_json import from_json, to_json
 from dawnjax.config.experiment import Experiment, Target
 from dawnjax.input_pipeline.reading.renamed import new_names
-from dawnjax.models.resnet import ResNet
+from dawnjax.models.configs.resnet import ResNet
 from dawnjax.race import tracks
 from dawnjax.race.contestant import DONE, GO, READY, Task
 from dawnjax.race.handover import Handover

@@ -31,7 +31,7 @@ from dawnjax.errors import ConfigError, RunError
 from dawnjax.input_pipeline.datasets.pgx_opponent import PgxOpponent
 from dawnjax.input_pipeline.reading.dataset import DataError
 from dawnjax.machine import hardware, measured_peaks, prices
-from dawnjax.models.published_llama import Published
+from dawnjax.models.configs.published_llama import Published
 from dawnjax.official import export_dawnbench, exported_run, importer
 from dawnjax.profile import captured, host_profile, trace
 from dawnjax.race.entry import Entry, read_entry

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dawnjax.models.configs.record_net import RecordNet
 from dawnjax.models.execution import Execution
 from dawnjax.models.pure_model import pure_model
-from dawnjax.models.record_net import RecordNet
 
 
 def logits_and_gradients(config: RecordNet, execution: Execution) -> Any:

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from dawnjax.models.configs.transformer import Transformer
 from dawnjax.models.execution import Execution
 from dawnjax.models.maxima import maxima
-from dawnjax.models.transformer import Transformer, TransformerModule
+from dawnjax.models.transformer import TransformerModule
 from dawnjax.tasks.decoding import Decoded, beam_search, greedy_search, length_penalty
 
 pytestmark = pytest.mark.compiles

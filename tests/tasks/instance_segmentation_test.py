@@ -25,8 +25,8 @@ from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.datasets.synthetic import Synthetic
 from dawnjax.input_pipeline.reading import run_lengths
 from dawnjax.machine.mesh import make_mesh
-from dawnjax.models.mask_rcnn import MaskRCNN
-from dawnjax.models.resnet import ResNet
+from dawnjax.models.configs.mask_rcnn import MaskRCNN
+from dawnjax.models.configs.resnet import ResNet
 from dawnjax.optim.optimizers import learning_rate
 from dawnjax.tasks import mask_pasting, pictures
 from dawnjax.tasks.object_detection import ObjectDetection

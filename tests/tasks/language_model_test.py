@@ -24,8 +24,8 @@ from dawnjax.input_pipeline.reading.dataset import DataError
 from dawnjax.input_pipeline.reading.token_words import words_file
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.models import causal_attention
+from dawnjax.models.configs.language_model import LanguageModel
 from dawnjax.models.execution import Execution
-from dawnjax.models.language_model import LanguageModel
 from dawnjax.tasks.language_modelling import LanguageModelling, WindowStages
 from dawnjax.tasks.task import Moment, Setting
 from dawnjax.train_step import execution_of, make_recipe

@@ -23,7 +23,7 @@ from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.datasets.coco import Coco
 from dawnjax.input_pipeline.datasets.synthetic import Synthetic, SyntheticObjects
 from dawnjax.machine.mesh import make_mesh
-from dawnjax.models.resnet import ResNet
+from dawnjax.models.configs.resnet import ResNet
 from dawnjax.optim.optimizers import learning_rate
 from dawnjax.runs import kept_pictures
 from dawnjax.tasks import pictures

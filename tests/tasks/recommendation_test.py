@@ -17,8 +17,8 @@ from dawnjax.config.run_options import RunOptions
 from dawnjax.input_pipeline.datasets.movielens import MovieLens
 from dawnjax.input_pipeline.reading.interactions import InteractionsSpec, draw_negatives, rated
 from dawnjax.machine.mesh import make_mesh
+from dawnjax.models.configs.neumf import NeuMF
 from dawnjax.models.execution import Execution
-from dawnjax.models.neumf import NeuMF
 from dawnjax.models.pure_model import pure_model
 from dawnjax.tasks.recommendation import Recommendation, draw_unseen, ranks_of_first
 from dawnjax.tasks.task import Moment

@@ -17,10 +17,10 @@ from dawnjax.__main__ import main
 from dawnjax.input_pipeline.datasets.synthetic import SyntheticQuestions
 from dawnjax.input_pipeline.reading.dataset import Declaration
 from dawnjax.input_pipeline.reading.questions import Lengths
-from dawnjax.models.bidaf import BiDAF
+from dawnjax.models.configs.bidaf import BiDAF
+from dawnjax.models.configs.qanet import QANet
 from dawnjax.models.execution import Execution
 from dawnjax.models.pure_model import pure_model
-from dawnjax.models.qanet import QANet
 from dawnjax.models.spans import Tokens
 from dawnjax.official.importer import import_results
 from dawnjax.profile.model_flops import product_flops

@@ -24,7 +24,7 @@ from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmentation, center_crop
 from dawnjax.input_pipeline.reading.batches import ExampleOrder
 from dawnjax.machine.mesh import make_mesh
-from dawnjax.models.amoebanet import AmoebaNetD
+from dawnjax.models.configs.amoebanet import AmoebaNetD
 from dawnjax.optim.optimizers import learning_rate
 from dawnjax.programs import compile_stages
 from dawnjax.runs.logged_run import LoggedRun

@@ -19,9 +19,9 @@ from dawnjax.config.run_options import MeshShape
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.reading.dataset import DatasetSpec
 from dawnjax.machine.mesh import make_mesh, replicated
-from dawnjax.models.amoebanet import AmoebaNetD
+from dawnjax.models.configs.amoebanet import AmoebaNetD
+from dawnjax.models.configs.resnet import ResNet
 from dawnjax.models.execution import TrainingMoment
-from dawnjax.models.resnet import ResNet
 from dawnjax.optim import loss_scaling
 from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, TrainState, make_recipe
 

@@ -16,7 +16,7 @@ from dawnjax.plan.decoders.terms import (
 )
 
 if TYPE_CHECKING:
-    from dawnjax.models.llama import Llama
+    from dawnjax.models.configs.llama import Llama
 
 SIZES = {"float32": 4, "bfloat16": 2}
 """Bytes of a number."""

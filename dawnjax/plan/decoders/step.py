@@ -31,8 +31,8 @@ from dawnjax.plan.hardware.systems import Accelerator, System, parse_system
 from dawnjax.plan.steps.efficiency import Efficiency
 
 if TYPE_CHECKING:
-    from dawnjax.models.llama import Llama
-
+    from dawnjax.models.configs.llama import Llama
+    
 _PRIORS = dict(
     zip(
         TERMS,
@@ -110,7 +110,7 @@ def published_steps() -> tuple[PublishedStep, ...]:
 
 def arranged(row: Mapping[str, str]) -> tuple["Llama", Arrangement]:
     """Model and arrangement of a row of a table such as `steps.csv`."""
-    from dawnjax.models.llama import SIZES
+    from dawnjax.models.configs.llama import SIZES
 
     model = SIZES[row["model"]]
     if row["adapters"]:

@@ -17,7 +17,7 @@ from dawnjax.plan.hardware.interconnect import Exchange, exchange_seconds
 from dawnjax.plan.hardware.systems import System
 
 if TYPE_CHECKING:
-    from dawnjax.models.llama import Llama
+    from dawnjax.models.configs.llama import Llama
 
 PRODUCTS = {"bfloat16": "products", "float8": "products in 8 bits", "float4": "products in 4 bits"}
 ATTENTION, MEMORY, STEP = "attention", "memory", "step itself"

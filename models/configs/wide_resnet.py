@@ -8,14 +8,10 @@ every shortcut comes from behind the first ReLU, and the last BatchNorm follows 
 """
 
 import dataclasses
-from typing import Annotated, ClassVar
-
-from flax import nnx
+from typing import Annotated, Any, ClassVar
 
 from dawnjax.limits import FractionBelowOne, Limit, OneOrMore, Positive, check_fields
-from dawnjax.models.execution import Execution
-from dawnjax.models.layers import ImageShape
-from dawnjax.models.preactivation_resnet import PreactivationResNet
+from dawnjax.models.configs.preactivation_resnet import PreactivationResNet
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,9 +43,7 @@ class WideResNet:
         """Network of the same kind for `--tiny`."""
         return dataclasses.replace(self, depth=10, widening=1)
 
-    def build(
-        self, *, image_shape: ImageShape, num_classes: int, execution: Execution, rngs: nnx.Rngs
-    ) -> nnx.Module:
+    def build(self, *, execution: Any, **given: Any) -> Any:
         check_fields(self, "model.")
         plain = PreactivationResNet(
             stage_sizes=((self.depth - 4) // 6,) * 3,
@@ -58,6 +52,4 @@ class WideResNet:
             batch_norm_momentum=self.batch_norm_momentum,
             batch_norm_epsilon=self.batch_norm_epsilon,
         )
-        return plain.build(
-            image_shape=image_shape, num_classes=num_classes, execution=execution, rngs=rngs
-        )
+        return plain.build(execution=execution, **given)

@@ -10,21 +10,18 @@ al. 2020 (arXiv 2010.04245) for normalized queries.
 import dataclasses
 from typing import Annotated, Any, ClassVar, Literal
 
-from flax import nnx
-
 from dawnjax.limits import Limit, NonNegative, OneOrMore, Positive, require
-from dawnjax.models.decoder import Decoder
-from dawnjax.models.execution import Execution
-from dawnjax.models.experts import Experts
-from dawnjax.models.lora import ADAPTER_AXES, Lora
-from dawnjax.models.published_llama import (
+from dawnjax.models.configs.experts import Experts
+from dawnjax.models.configs.lora import ADAPTER_AXES, Lora
+from dawnjax.models.configs.network import network
+from dawnjax.models.configs.published_llama import (
     Published,
     Setting,
     published_names,
     stated_settings,
 )
-from dawnjax.models.rotary import Rotary
-from dawnjax.models.sharding import Axes
+from dawnjax.models.configs.rotary import Rotary
+from dawnjax.models.configs.types import Axes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -208,14 +205,14 @@ class Llama:
         vocabulary_size: int,
         sequence_length: int,
         separator: int,
-        execution: Execution,
-        rngs: nnx.Rngs,
-    ) -> Decoder:
+        execution: Any,
+        rngs: Any,
+    ) -> Any:
         if self.loss_chunk:
             rule = f"divide data.sequence_length={sequence_length}"
             is_whole = sequence_length % self.loss_chunk == 0
             require(is_whole, "model.loss_chunk", self.loss_chunk, rule)
-        return Decoder(self, vocabulary_size, separator, execution, rngs)
+        return network("decoder.Decoder")(self, vocabulary_size, separator, execution, rngs)
 
 
 LLAMA_3 = Rotary(scaling="llama3")

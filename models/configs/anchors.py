@@ -36,3 +36,14 @@ def anchors_of_level(positions: tuple[int, int], stride: int, side: int) -> np.n
     centres = np.stack([x, y], axis=-1)[:, :, None]
     corners = np.concatenate([centres - half, centres + half], axis=-1)
     return corners.reshape(-1, 4).astype(np.float32)
+
+
+def strides_of(first: int, num_levels: int) -> tuple[int, ...]:
+    """Pixels between positions of each level, which double from level to level."""
+    return tuple(first * 2**level for level in range(num_levels))
+
+
+def positions_of(size: tuple[int, int], strides: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """Rows and columns of each level's map."""
+    height, width = size
+    return tuple((math.ceil(height / stride), math.ceil(width / stride)) for stride in strides)
