@@ -268,7 +268,7 @@ class Recipe:
 
         def add(total: Tree, part: tuple[jax.Array, Arrays]) -> tuple[Tree, _Sums]:
             number, rows = part
-            moment = dataclasses.replace(held[-1], part=number)
+            moment = held[-1]._replace(part=number)
             gradients, sums = gradient(params, (*held[:-1], moment), rows)
             return jax.tree.map(jnp.add, total, gradients), sums
 

@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
 from multiply_adds import multiply_adds
 
 from dawnjax.models import amoebanet
@@ -20,7 +19,6 @@ from dawnjax.models.configs.preactivation_resnet import PreactivationResNet
 from dawnjax.models.configs.resnet import ResNet, cifar_resnet, imagenet_resnet
 from dawnjax.models.configs.wide_resnet import WideResNet
 from dawnjax.models.execution import Execution, Platform, TrainingMoment
-from dawnjax.models.layers import Layers
 from dawnjax.models.pooling import average_pool, max_pool
 from dawnjax.models.pure_model import PureModel, pure_model
 
@@ -192,6 +190,28 @@ def test_a_zero_last_scale_starts_bottleneck_blocks_as_their_shortcut():
     np.testing.assert_array_equal(whole, shorter.apply(params, stats, images, train=False)[0])
 
 
+def test_a_cpus_forms_are_the_same_network():
+    images = np.random.default_rng(0).standard_normal((8, 8, 8, 1)).astype(np.float32)
+    params, stats = drawn(pure(DIGITS, (8, 8, 1), 10), np.random.default_rng(1))
+    platforms: tuple[Platform, ...] = ("cpu", "tpu")
+    by_cpu, plain = (
+        pure(DIGITS, (8, 8, 1), 10, 4, platform).apply(params, stats, images, train=True)[0]
+        for platform in platforms
+    )
+    assert_close(by_cpu, np.asarray(plain), 1e-4)
+
+
+def test_without_normalization_and_relu_the_network_is_linear():
+    config = dataclasses.replace(DIGITS, normalizes=False, rectifies=False)
+    model = pure(config, (8, 8, 3), 10)
+    params, stats = model.init(jax.random.key(0))
+    assert not jax.tree.leaves(stats), "nothing keeps statistics"
+    first, second = jax.random.normal(jax.random.key(0), (2, 4, 8, 8, 3))
+    inputs = (0 * first, first, second, first + second)
+    zero, *logits = (model.apply(params, stats, images, train=True)[0] for images in inputs)
+    np.testing.assert_allclose(logits[2] - zero, logits[0] + logits[1] - 2 * zero, atol=1e-4)
+
+
 def test_pooling_ignores_what_lies_outside():
     images = jnp.asarray([[[[1.0], [5.0]], [[3.0], [-9.0]]]])
     np.testing.assert_array_equal(average_pool(images, 3, stride=1), jnp.zeros_like(images))
@@ -246,8 +266,10 @@ def test_the_maximum_has_the_gradient_of_xlas(shape, window, strides, padding):
 BOTTLENECK = ResNet(
     stage_sizes=(2, 1), stage_widths=(16, 32), block="bottleneck", stem="imagenet", last_scale=0.0
 )
+DIGITS = ResNet(stage_sizes=(1, 1), stage_widths=(32, 64))
 CASES: dict[str, tuple[Any, tuple[int, int, int]]] = {
     "bottleneck": (BOTTLENECK, (22, 18, 3)),
+    "digits": (DIGITS, (8, 8, 1)),
     "zero_padding": (
         ResNet(stage_sizes=(1, 2), stage_widths=(8, 16), shortcut="zero_padding"),
         (9, 11, 3),
@@ -262,6 +284,7 @@ CASES: dict[str, tuple[Any, tuple[int, int, int]]] = {
 
 TORCH_FORWARD: dict[str, Callable] = {
     "bottleneck": lambda m, p, x: m.resnet(p, x, pooled_stem=True, bottleneck=True),
+    "digits": lambda m, p, x: m.resnet(p, x, pooled_stem=False, bottleneck=False),
     "zero_padding": lambda m, p, x: m.resnet(p, x, pooled_stem=False, bottleneck=False),
     "preactivation_bottleneck": lambda m, p, x: m.preactivation_resnet(p, x, bottleneck=True),
     "wide_resnet": lambda m, p, x: m.preactivation_resnet(p, x, bottleneck=False),
@@ -294,57 +317,6 @@ def test_values_and_gradients_are_those_of_pytorch_in_float64(name):
     (wanted * torch.tensor(weights)).sum().backward()
     assert_close(logits, wanted.detach().numpy(), 1e-4)
     compare_gradients(gradients, pytorch_models.gradients(twin))
-
-
-@pytest.mark.parity
-@pytest.mark.parametrize("stride", [1, 2])
-def test_cells_of_amoebanet_are_those_of_pytorch_in_float64(stride):
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    import pytorch_models
-
-    # The output of the cell before the last is twice as large before a normal cell.
-    shape, previous_shape = (7, 10, 12), (14, 19, 8) if stride == 1 else (7, 10, 8)
-    spec = amoebanet.NORMAL_CELL if stride == 1 else amoebanet.REDUCTION_CELL
-    batch = 8
-    # As for a TPU: XLA on a CPU ignores the barrier that keeps a GPU from looking for the places of
-    # maxima again.
-    execution = execution_for("tpu", batch)
-
-    def build(rngs: nnx.Rngs) -> nnx.Module:
-        layers = Layers(AmoebaNetD(), execution, rngs)
-        return amoebanet.Cell(spec, stride, 16, shape, previous_shape, layers)
-
-    graph, shapes, stats, _ = nnx.split(
-        nnx.eval_shape(lambda: build(nnx.Rngs(0))), nnx.Param, nnx.BatchStat, ...
-    )
-    rng = np.random.default_rng(0)
-    params = drawn_like(nnx.to_pure_dict(shapes), rng)
-    stats = drawn_like(nnx.to_pure_dict(stats), rng)
-    inputs = rng.standard_normal((batch, *shape)).astype(np.float32)
-    previous = rng.standard_normal((batch, *previous_shape)).astype(np.float32)
-    out_shape = (batch, -(-7 // stride), -(-10 // stride), 16 * len(spec.outputs))
-    weights = rng.standard_normal(out_shape).astype(np.float32)
-
-    def weighted_sum(params: Any, inputs: Any, previous: Any) -> Any:
-        cell: Any = nnx.merge(graph, nnx.State(params), nnx.State(stats))
-        assert cell.out_shape == out_shape[1:]
-        result = cell(inputs, previous, train=True, factors=None)
-        return (result * weights).sum(), result
-
-    arguments = (params, inputs, previous)
-    gradients, result = run_once(jax.grad(weighted_sum, (0, 1, 2), has_aux=True), *arguments)
-
-    twin = pytorch_models.tensors(params)
-    images = [
-        torch.tensor(array.transpose(0, 3, 1, 2), dtype=torch.float64, requires_grad=True)
-        for array in (inputs, previous)
-    ]
-    wanted = pytorch_models.amoebanet_cell(twin, images[0], images[1], stride).permute(0, 2, 3, 1)
-    (wanted * torch.tensor(weights)).sum().backward()
-    assert_close(result, wanted.detach().numpy(), 1e-5)
-    for got, image in zip(gradients[1:], images, strict=True):
-        assert_close(got, image.grad.permute(0, 2, 3, 1).numpy(), 2e-4)
-    compare_gradients(gradients[0], pytorch_models.gradients(twin))
 
 
 @pytest.mark.parity
