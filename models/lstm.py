@@ -77,7 +77,7 @@ class LSTM(nnx.Module):
         """State after one more token, of inputs [rows, in]; its `hidden` is the output."""
         kernel = self.state_kernel[...]
         gates = _gates(self.project(inputs), state.hidden, kernel, self.arithmetic)
-        hidden, cell = _outputs(gates, state.cell)
+        hidden, cell = _after(gates, state.cell)
         return State(hidden.astype(state.hidden.dtype), cell)
 
 
@@ -108,20 +108,18 @@ def uniform(shape: tuple[int, ...], bound: float, rngs: nnx.Rngs) -> nnx.Param:
     return nnx.Param(values)
 
 
+def _after(gates: jax.Array, cell: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Output and next cell, float32 [rows, width], of gates before their sigmoids and tanh."""
+    write, keep, value, read = jnp.split(gates.astype(jnp.float32), 4, axis=-1)
+    cell = jax.nn.sigmoid(keep) * cell + jax.nn.sigmoid(write) * jnp.tanh(value)
+    return jax.nn.sigmoid(read) * jnp.tanh(cell), cell
+
+
 def _gates(
     projected: jax.Array, hidden: jax.Array, kernel: jax.Array, arithmetic: Arithmetic
-) -> tuple[jax.Array, ...]:
+) -> jax.Array:
     product: jax.Array = linear(hidden, kernel, arithmetic, "io", jnp.dtype("float32"))
-    parts = jnp.split(projected.astype(jnp.float32) + product, 4, axis=-1)
-    # input, forget, cell and output, [rows, width] each
-    sigmoid = jax.nn.sigmoid
-    return sigmoid(parts[0]), sigmoid(parts[1]), jnp.tanh(parts[2]), sigmoid(parts[3])
-
-
-def _outputs(gates: tuple[jax.Array, ...], cell: jax.Array) -> tuple[jax.Array, jax.Array]:
-    write, keep, value, read = gates
-    cell = keep * cell + write * value
-    return read * jnp.tanh(cell), cell
+    return projected.astype(jnp.float32) + product
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
@@ -148,11 +146,10 @@ def _recur_forward(projected, kernel, starts, real, arithmetic, is_reversed):
         projected, start, is_real = now
         hidden, cell = (jnp.where(start, jnp.zeros((), part.dtype), part) for part in state)
         gates = _gates(projected, hidden, rounded, arithmetic)
-        output, next_cell = _outputs(gates, cell)
+        output, next_cell = _after(gates, cell)
         output = output.astype(dtype)
         following = State(jnp.where(is_real, output, hidden), jnp.where(is_real, next_cell, cell))
-        kept = jnp.concatenate(gates, axis=-1).astype(dtype), hidden, cell
-        return following, (jnp.where(is_real, output, 0), kept)
+        return following, (jnp.where(is_real, output, 0), (gates.astype(dtype), hidden, cell))
 
     shape = (*projected.shape[1:-1], kernel.shape[0])
     state = State(jnp.zeros(shape, dtype), jnp.zeros(shape, jnp.float32))
@@ -164,29 +161,18 @@ def _recur_forward(projected, kernel, starts, real, arithmetic, is_reversed):
 
 def _recur_backward(arithmetic, is_reversed, saved, gradient):
     kernel, starts, real, (gates, hidden, cells) = saved
-    rounded, dtype, float32 = kernel.astype(arithmetic.products), gates.dtype, jnp.dtype("float32")
+    rounded = kernel.astype(arithmetic.products)
 
     def retreat(ahead, now):
         to_hidden, to_cell = ahead
         gradient, gates, cell, start, is_real = now
-        write, keep, value, read = parts = jnp.split(gates.astype(jnp.float32), 4, axis=-1)
-        squashed = jnp.tanh(_outputs(tuple(parts), cell)[1])
         to_output = jnp.where(is_real, to_hidden + gradient.astype(jnp.float32), 0)
-        to_next = jnp.where(is_real, to_cell, 0) + to_output * read * (1 - jnp.square(squashed))
-        to_gates = jnp.concatenate(
-            [
-                to_next * value * write * (1 - write),
-                to_next * cell * keep * (1 - keep),
-                to_next * write * (1 - jnp.square(value)),
-                to_output * squashed * read * (1 - read),
-            ],
-            axis=-1,
-        ).astype(dtype)
-        back: jax.Array = linear(to_gates, rounded, arithmetic, "oi", float32)
+        _, pull = jax.vjp(_after, gates, cell)
+        to_gates, to_earlier = pull((to_output, jnp.where(is_real, to_cell, 0)))
+        back: jax.Array = linear(to_gates, rounded, arithmetic, "oi", jnp.dtype("float32"))
         # Padding hands the state on as it is; a start takes none.
-        to_hidden = jnp.where(is_real, back, to_hidden)
-        to_cell = jnp.where(is_real, to_next * keep, to_cell)
-        return (jnp.where(start, 0, to_hidden), jnp.where(start, 0, to_cell)), to_gates
+        before = jnp.where(is_real, back, to_hidden), jnp.where(is_real, to_earlier, to_cell)
+        return tuple(jnp.where(start, 0, part) for part in before), to_gates
 
     nothing = jnp.zeros(cells.shape[1:], jnp.float32)
     _, to_gates = jax.lax.scan(
