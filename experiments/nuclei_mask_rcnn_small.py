@@ -39,7 +39,6 @@ MODEL = MaskRCNN(
     anchor_sides=(8, 16, 32),
     canonical_side=32,
     canonical_level=1,
-    roi_form="matrix",
     mask_cells=7,
     box_width=128,
     mask_convolutions=2,

@@ -148,11 +148,5 @@ def features_of(
     corners = jax.lax.stop_gradient(corners)
     count = config.num_roi_levels
     levels = roi_align.levels_of(corners, count, config.canonical_side, config.canonical_level)
-    return roi_align.roi_align(
-        maps[:count],
-        corners,
-        levels,
-        strides=config.strides[:count],
-        cells=cells,
-        form=config.roi_form,
-    )
+    strides = config.strides[:count]
+    return roi_align.roi_align(maps[:count], corners, levels, strides=strides, cells=cells)

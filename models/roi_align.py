@@ -1,20 +1,15 @@
-"""RoIAlign: features of a fixed size for boxes of any size, as two forms of one function.
+"""RoIAlign: features of a fixed size for boxes of any size.
 
 Source: He et al. 2017, "Mask R-CNN" (arXiv 1703.06870), section 3, "RoIAlign"; Lin et al. 2016,
 "Feature Pyramid Networks" (arXiv 1612.03144), equation 1, for a box's level; maskrcnn-benchmark,
 `csrc/cpu/ROIAlign_cpu.cpp`, for samples and borders, without a shift by half a cell.
 """
 
-from collections.abc import Callable
-from typing import Literal
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from dawnjax.models import boxes as box_geometry
-
-Form = Literal["gather", "matrix"]
 
 SAMPLES = 2
 """Along each side of a result's cell."""
@@ -40,7 +35,6 @@ def roi_align(
     *,
     strides: tuple[int, ...],
     cells: int,
-    form: Form,
 ) -> jax.Array:
     """Features of boxes: [batch, boxes, cells, cells, channels], in the dtype of the maps.
 
@@ -54,11 +48,8 @@ def roi_align(
       levels: int32 [batch, boxes].
       strides: Pixels from one position to the next, of each level.
       cells: Along each side of the result.
-      form: `gather` reads the positions that a box needs. `matrix` multiplies whole maps, of every
-        level, by interpolation weights: faster for maps of up to some 64 x 64 positions on a CPU.
     """
-    align: Callable[..., jax.Array] = _by_gather if form == "gather" else _by_matrix
-    return jax.vmap(lambda *image: align(*image, strides, cells))(maps, corners, levels)
+    return jax.vmap(lambda *image: _of_image(*image, strides, cells))(maps, corners, levels)
 
 
 def _points(starts: jax.Array, ends: jax.Array, cells: int) -> jax.Array:
@@ -79,7 +70,7 @@ def _neighbours(points: jax.Array, size: jax.Array | int) -> tuple[jax.Array, ja
     return places, jnp.where(is_inside[..., None], weights, 0.0)
 
 
-def _by_gather(maps, corners, levels, strides, cells):
+def _of_image(maps, corners, levels, strides, cells):
     heights, widths = (np.array([part.shape[axis] for part in maps]) for axis in (0, 1))
     starts = np.cumsum(heights * widths) - heights * widths
     channels = maps[0].shape[-1]
@@ -99,44 +90,3 @@ def _by_gather(maps, corners, levels, strides, cells):
             total += flat[places].astype(jnp.float32) * weights[..., None]
     in_cells = total.reshape(len(corners), cells, SAMPLES, cells, SAMPLES, channels)
     return in_cells.mean((2, 4)).astype(flat.dtype)
-
-
-def _by_matrix(maps, corners, levels, strides, cells):
-    total = jnp.zeros((), jnp.float32)
-    for level, (part, stride) in enumerate(zip(maps, strides, strict=True)):
-        left, top, right, bottom = (corners / stride).T
-        is_here = (levels == level)[:, None, None]
-        rows = jnp.where(is_here, _weights(top, bottom, part.shape[0], cells), 0.0)
-        columns = _weights(left, right, part.shape[1], cells)
-        # Rounded to the features' dtype: products of two dtypes would be in the wider one.
-        rows, columns = rows.astype(part.dtype), columns.astype(part.dtype)
-        of_rows = _combine_rows(rows, part)
-        total += jnp.einsum("riwc,rjw->rijc", of_rows, columns).astype(jnp.float32)
-    return total.astype(maps[0].dtype)
-
-
-@jax.custom_vjp
-def _combine_rows(weights: jax.Array, part: jax.Array) -> jax.Array:
-    """Weighted rows of a map for each box's cells: [boxes, cells, width, channels]."""
-    return jnp.einsum("rih,hwc->riwc", weights, part)
-
-
-def _combine_rows_backward(residuals, cotangent):
-    weights, part = residuals
-    # JAX's own gradient of the map has the cotangent as the first factor, which XLA's CPU compiler
-    # transposes: with it both passes over maps of 64 x 64 x 32 take 1.4 times as long.
-    of_map = jnp.einsum("rih,riwc->hwc", weights, cotangent)
-    return jnp.einsum("riwc,hwc->rih", cotangent, part), of_map
-
-
-_combine_rows.defvjp(
-    lambda weights, part: (_combine_rows(weights, part), (weights, part)), _combine_rows_backward
-)
-
-
-def _weights(starts: jax.Array, ends: jax.Array, size: int, cells: int) -> jax.Array:
-    """Share of each position of one side in each cell: [boxes, cells, size]."""
-    places, weights = _neighbours(_points(starts, ends, cells), size)
-    is_place = places[..., None] == jnp.arange(size)
-    of_points = jnp.where(is_place, weights[..., None], 0.0).sum(-2)
-    return of_points.reshape(len(starts), cells, SAMPLES, size).mean(2)

@@ -30,7 +30,6 @@ class MaskRCNN:
         sides than stages follow the pyramid's, each of half the size; boxes are not read from them.
       canonical_side: Side of the boxes that are read from the level `canonical_level`, in pixels.
       canonical_level: From 0, the finest. A box of half the side is read from the level before.
-      roi_form: How features of boxes are read: see `roi_align`.
       box_cells: Along each side of a box's features for its class.
       mask_cells: Along each side of its features for its mask, which has twice as many.
       box_width: Of the two linear layers for classes and boxes.
@@ -48,7 +47,6 @@ class MaskRCNN:
     anchor_sides: Counts = (32, 64, 128, 256, 512)
     canonical_side: Positive[float] = 224.0
     canonical_level: NonNegative[int] = 2
-    roi_form: Literal["gather", "matrix"] = "gather"
     box_cells: OneOrMore[int] = 7
     mask_cells: OneOrMore[int] = 14
     box_width: OneOrMore[int] = 1024
