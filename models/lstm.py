@@ -182,7 +182,8 @@ def _recur_backward(arithmetic, is_reversed, saved, gradient):
     if arithmetic.execution.batch_shards > 1:
         # Times and rows are joined to one axis: with times first, devices would gather all rows.
         rows, columns = rows.swapaxes(0, 1), columns.swapaxes(0, 1)
-    # One product over all times, and not a sum over the scan's rounds.
+    # One product over all times. JAX's own gradient would sum it up in the scan, and over the
+    # devices in every round.
     _, pull = jax.vjp(lambda kernel: linear(rows, kernel, arithmetic), kernel)
     return to_gates, pull(columns)[0], None, None
 
