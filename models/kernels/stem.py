@@ -1,7 +1,7 @@
 """The 7x7 convolution of stride 2 that an ImageNet model begins with, on 2x2 blocks of pixels.
 
 A 4x4 convolution of 16 channels suits matrix units better than a 7x7 convolution of 3: 1.2 ms of a
-ResNet-50 step on an H200, 2.9 without (docs/measurements.md, "What a change did").
+ResNet-50 step on an H200, 2.9 without (benchmarks/measurements.md, "What a change did").
 
 Source: MLPerf training v0.6, Google's ResNet-50 submission ("conv0 space to depth").
 """
