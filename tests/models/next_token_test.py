@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from dawnjax.models.configs.experts import Experts
+from dawnjax.models.configs.language_model import LanguageModel
 from dawnjax.models.configs.llama import Llama
+from dawnjax.models.configs.lora import Lora
 from dawnjax.models.configs.rotary import Rotary
 from dawnjax.models.execution import Execution
-from dawnjax.models.experts import Experts
-from dawnjax.models.language_model import LanguageModel
-from dawnjax.models.lora import Lora
 from dawnjax.tasks.language_modelling import LanguageModelling
 from dawnjax.tasks.task import Setting
 

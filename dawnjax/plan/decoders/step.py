@@ -32,7 +32,7 @@ from dawnjax.plan.steps.efficiency import Efficiency
 
 if TYPE_CHECKING:
     from dawnjax.models.configs.llama import Llama
-    
+
 _PRIORS = dict(
     zip(
         TERMS,
