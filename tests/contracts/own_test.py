@@ -70,7 +70,7 @@ def test_a_name_loads_no_other_model_and_no_jax():
         "assert 'Llama' in dir(own)\n"
         "assert not [name for name in sys.modules if name.startswith(('dawnjax.models', 'jax'))]\n"
         "own.ResNet\n"
-        "assert 'dawnjax.models.llama' not in sys.modules\n"
+        "assert 'dawnjax.models.configs.llama' not in sys.modules\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=TOP)
     assert done.returncode == 0, done.stderr
