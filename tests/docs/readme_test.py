@@ -1,4 +1,4 @@
-"""The README: what it shows of a command's output is what the command prints, but for its numbers."""
+"""The README: what it shows of a command is what the command prints, but for its numbers."""
 
 import re
 import tarfile
