@@ -1,5 +1,6 @@
 """FineWeb: a Transformer of GPT-2's small size to a validation loss of 3.28 nats a token.
 
+    dawnjax prepare --dataset=token_shards --from=fineweb10B --out=data/fineweb10B
     dawnjax train --experiment=fineweb_gpt2_small --data.data_dir=data/fineweb10B
     dawnjax plan fineweb_gpt2_small --on=h100:8,v5e:8,v6e:8 --epochs=0.3
 

@@ -10,10 +10,8 @@ from dawnjax.input_pipeline.datasets.movielens import (
     KIND,
     MovieLens,
     RatingFacts,
-    read_ratings,
 )
 from dawnjax.input_pipeline.reading import columns
-from dawnjax.input_pipeline.reading.dataset import DataError
 
 # User, item, time. User 7's two last ratings have one time; the later line is the later rating.
 RATINGS = [
@@ -92,18 +90,6 @@ def test_a_bad_rating_is_named_with_file_and_line(text, place, words, tmp_path, 
     error = capsys.readouterr().err
     assert f"{source}:{place}: " in error and words in error and error.count("\n") == 1
     assert not (tmp_path / "out").exists()
-
-
-def test_what_cannot_be_read_is_named(tmp_path):
-    source = tmp_path / "u.data"
-    with pytest.raises(DataError, match="no such file"):
-        read_ratings(source)
-    source.write_bytes(gzip.compress(in_form("u.data"))[:-9])
-    with pytest.raises(DataError, match="damaged or incomplete"):
-        read_ratings(source)
-    source.write_bytes(b"\n")
-    with pytest.raises(DataError, match="holds no ratings"):
-        read_ratings(source)
 
 
 def test_other_sets_are_refused_before_a_run(tmp_path, capsys):

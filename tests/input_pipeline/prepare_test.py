@@ -53,6 +53,7 @@ def test_default_place_is_where_a_run_looks(source: pathlib.Path, capsys, monkey
             ("--from", "x", "--dataset", "cifar10", "--image_side=64"),
             "unknown flag --image_side; --help lists the flags",
         ),
+        (("--dataset=squad", "--from=x"), "--eval_from is missing"),
         (("--dataset=images", "--from=x"), "--name is missing: what the images shall be called"),
         (("--dataset=images", "--name=x"), "--from is missing"),
         (("--dataset=images", "--from=x", "--name=cifar10"), "is the name of another dataset"),

@@ -154,23 +154,6 @@ def test_a_bad_file_is_named_with_article_and_question(body, words, tmp_path):
     assert str(caught.value).startswith(f"{train}: ") and "\n" not in str(caught.value)
 
 
-def test_what_cannot_be_read_is_one_line(tmp_path, capsys):
-    train, evaluated = small_questions.write(tmp_path)
-    argv = ["prepare", "--dataset=squad", f"--from={train}", f"--out={tmp_path / 'out'}"]
-    assert main(argv) == 2
-    assert "--eval_from is missing" in capsys.readouterr().err
-    for content, words in (
-        (b"", "is empty"),
-        (b'{"data": [}', "dev.json:1: no JSON"),
-        (b"\xff{}", "is not UTF-8"),
-    ):
-        evaluated.write_bytes(content)
-        assert main([*argv, f"--eval_from={evaluated}"]) == 1
-        error = capsys.readouterr().err
-        assert str(evaluated) in error and words in error and error.count("\n") == 1
-    assert not (tmp_path / "out").exists()
-
-
 def test_vectors(prepared, tmp_path, monkeypatch):
     file = tmp_path / "vectors.txt"
     # Some files begin with a byte-order mark, or end each line with a blank.

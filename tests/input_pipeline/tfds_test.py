@@ -115,20 +115,6 @@ def test_any_labelled_images_are_read_under_their_name(imagenet_directory, tmp_p
     assert "holds no known form of fish" in capsys.readouterr().err
 
 
-def test_imagenet_prepared_gives_the_same_batches(imagenet_directory, tmp_path):
-    out = tmp_path / "out"
-    argv = ["prepare", "--dataset=imagenet", f"--from={imagenet_directory}", f"--out={out}"]
-    assert main(argv) == 0
-    order = ExampleOrder(seed=1, num_train_examples=9)
-    steps = order.steps(1, 2, 4)
-    direct, ready = (
-        host_batch(ImageNet(data_dir=str(place)).load("train"), steps, slice(0, 4))
-        for place in (imagenet_directory, out)
-    )
-    for name, array in ready.items():
-        np.testing.assert_array_equal(direct[name], array)
-
-
 def test_a_damaged_imagenet_is_refused_in_one_line(imagenet_directory, tmp_path, monkeypatch):
     copy = tmp_path / "copy"
     shutil.copytree(imagenet_directory, copy)
