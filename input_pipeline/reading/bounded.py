@@ -1,20 +1,23 @@
 """An object in a process of bounded memory and time, for what a stranger's file can make explode.
 
 Four normalizers in a tokenizer of 2 KB can ask for 20 GB, an outline of a few numbers for billions
-of pixels, and a panic of a library in Rust prints hundreds of lines. Here the kernel bounds the
-memory, the parent the time, and nothing is printed.
+of pixels, and a panic of a library in Rust prints hundreds of lines. Here the kernel bounds memory
+and time, and nothing is printed.
 
-Each message is a length, 8 bytes, and so many bytes of msgpack: a method's name and its arguments.
+Each message is a length and the CPU seconds that the call may take, 8 bytes each, and so many bytes
+of msgpack: a method's name and its arguments.
 Each answer is [true, value], [false, words], or none where the process has ended.
 """
 
 import contextlib
 import importlib
 import io
+import math
 import os
 import pathlib
 import resource
 import selectors
+import signal
 import struct
 import subprocess
 import sys
@@ -27,14 +30,17 @@ import numpy as np
 
 import dawnjax
 
-LENGTH = struct.Struct("<Q")
+HEADER = struct.Struct("<Qd")
 MOST_ANSWER_BYTES = 2**32
 
 MEMORY_BYTES = 768 * 2**20
 """Of addresses: the interpreter and its libraries with all that a small file needs."""
 
-SECONDS, BYTES_A_SECOND = 10.0, 2**18
-"""A call takes at most so long, and a second more for so many bytes of its message."""
+SECONDS, BYTES_A_SECOND = 8.0, 2**18
+"""CPU time of a call, and a second more for so many bytes of the file and of its message."""
+
+WAITS = 10
+"""As much wall time is waited for an answer: a busy machine gives a process a part of a core."""
 
 
 class BoundedError(Exception):
@@ -73,18 +79,20 @@ class Bounded:
         """Call a method; BoundedError for what it raises, and where it needs more than is given."""
         content = msgspec.msgpack.encode((method, arguments), enc_hook=_packed)
         seconds = SECONDS + (len(content) + self._num_bytes) / BYTES_A_SECOND
-        ends = time.monotonic() + seconds
+        ends = time.monotonic() + WAITS * seconds
         stdin, answer = self._process.stdin, None
         assert stdin is not None
         # A process that has died reads and answers nothing.
         with contextlib.suppress(BrokenPipeError, EOFError):
-            stdin.write(LENGTH.pack(len(content)) + content)
+            stdin.write(HEADER.pack(len(content), seconds) + content)
             stdin.flush()
-            [size] = LENGTH.unpack(self._read(LENGTH.size, ends))
+            size, _ = HEADER.unpack(self._read(HEADER.size, ends))
             if size <= MOST_ANSWER_BYTES:
                 answer = msgspec.msgpack.decode(self._read(size, ends), ext_hook=_unpacked)
         if answer is None:
-            took_long = self._process.poll() is None and time.monotonic() >= ends
+            took_long = time.monotonic() >= ends
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                took_long |= self._process.wait(1.0) == -signal.SIGXCPU
             _end(self._process)
             limit = f"{seconds:.0f} s" if took_long else f"{self._memory / 2**20:.0f} MiB of memory"
             raise BoundedError(f"it needs more than {limit}")
@@ -132,9 +140,12 @@ def _unpacked(_: int, content: memoryview) -> np.ndarray:
 def main(module: str, name: str, most_bytes: str) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (int(most_bytes), int(most_bytes)))
     made, served = getattr(importlib.import_module(module), name), None
-    while header := sys.stdin.buffer.read(LENGTH.size):
-        message = sys.stdin.buffer.read(*LENGTH.unpack(header))
-        method, arguments = msgspec.msgpack.decode(message, ext_hook=_unpacked)
+    while header := sys.stdin.buffer.read(HEADER.size):
+        size, seconds = HEADER.unpack(header)
+        method, arguments = msgspec.msgpack.decode(sys.stdin.buffer.read(size), ext_hook=_unpacked)
+        most_seconds = math.ceil(time.process_time() + max(0.0, seconds))
+        hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+        resource.setrlimit(resource.RLIMIT_CPU, (most_seconds, hard))
         try:
             if served is None:
                 served, answer = made(*arguments), (True, None)
@@ -146,7 +157,7 @@ def main(module: str, name: str, most_bytes: str) -> None:
             words = " ".join(str(error).split())[:1000] or type(error).__name__
             answer = False, words
         content = msgspec.msgpack.encode(answer, enc_hook=_packed)
-        sys.stdout.buffer.write(LENGTH.pack(len(content)) + content)
+        sys.stdout.buffer.write(HEADER.pack(len(content), 0.0) + content)
         sys.stdout.buffer.flush()
 
 
