@@ -1,4 +1,4 @@
-"""Write what this release writes, for later releases to read: `python tests/compatibility/write.py`.
+"""Write what this release writes, for later ones: `python tests/compatibility/write.py`.
 
 The files of a release are never written again.
 """

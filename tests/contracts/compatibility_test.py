@@ -1,4 +1,4 @@
-"""What earlier releases wrote (tests/compatibility): this one reads it, or says what makes it anew."""
+"""What earlier releases wrote: this one reads it, or says what makes it anew."""
 
 import json
 from pathlib import Path
