@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -299,6 +300,16 @@ def test_the_object_has_the_figures_of_the_text(command, trained, tmp_path, caps
     inputs_in(tmp_path)
     run = Path(shutil.copytree(trained, tmp_path / "trained"))
     answers_alike(command, {**READERS, **WRITERS}[command], tmp_path, run, capsys)
+
+
+@pytest.mark.parametrize("command", [name for name in READERS if name != "report"])
+@pytest.mark.processes
+def test_tables_hold_the_width_of_a_terminal(command, trained, tmp_path, monkeypatch, capsys):
+    inputs_in(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([command, *READERS[command].argv(tmp_path, trained)]) == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if re.search(r"\S   +\S", line)]
+    assert [line for line in rows if len(line) > 80] == []
 
 
 @pytest.mark.parametrize("command", COMPUTERS)
