@@ -4,7 +4,8 @@
 
 A trial's quality is 2.5 + t^-0.5 at the time t, from 0.05 to 1, plus an offset of the trial's own,
 whose deviation is the CV times the mean quality at the end. Its times are its own by 2 %, as those
-of a machine. Sides are evaluated at even distances, or each trial at places of its own.
+of a machine. Sides are evaluated at even distances, or each trial at places of its own. On a ladder
+the part that falls is smaller at each larger size, and all trials end at the time 1.
 """
 
 import argparse
@@ -17,7 +18,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks import harness
-from dawnjax.statistics.budget import BETTER, WORSE, Curves, iso_quality, judge_at, judge_pairs
+from dawnjax.statistics.budget import BETTER, WORSE, judge_at, judge_pairs
+from dawnjax.statistics.curves import Curves
+from dawnjax.statistics.further import narrowest
+from dawnjax.statistics.iso_quality import iso_quality
+from dawnjax.statistics.ladder import FADES, GROWS, HOLDS, speedup, trend
 from dawnjax.statistics.sample import Sample
 from dawnjax.statistics.verdict import EQUIVALENT
 
@@ -37,6 +42,8 @@ class CurveSide:
       worse: By how much its quality is greater at every time.
       speed: How many times as fast it is.
       noise: Deviation of a single evaluation, over the trial's offset.
+      falls: Factor of the part that falls.
+      ends_at_1: Whether the last evaluation is at 1 and the times are no machine's, as steps are.
     """
 
     cv: float
@@ -45,6 +52,8 @@ class CurveSide:
     worse: float = 0.0
     speed: float = 1.0
     noise: float = 0.0
+    falls: float = 1.0
+    ends_at_1: bool = False
 
     def curves(
         self, random: np.random.Generator, size: int, offsets: np.ndarray | None = None
@@ -57,8 +66,11 @@ class CurveSide:
             if self.is_uneven:
                 at = at[:-1] + self.step * random.random(len(at) - 1)
                 at = np.concatenate([[_FIRST], at, [1.0 + self.step]])
-            pace = np.exp(random.normal(0, _TIMES_CV))
-            true = _BASE + at**-0.5 + offset + self.worse
+            pace, own = np.exp(random.normal(0, _TIMES_CV)), at
+            if self.ends_at_1:
+                at = np.append(at[at < 0.99], 1.0)
+                pace, own = self.speed, at * self.speed
+            true = _BASE + self.falls * own**-0.5 + offset + self.worse
             true = true + random.normal(0, 1, len(at)) * self.noise * deviation
             places.append(at * pace / self.speed)
             values.append(true)
@@ -123,7 +135,9 @@ def found(random: np.random.Generator, count: int) -> Cases:
 def bands(random: np.random.Generator, count: int) -> Cases:
     """Bands of iso-quality that leave out the truth, at the middle of A's curve and late."""
     for cv, size, second in itertools.product(
-        (0.004, 0.02), (5, 10, 20), (CurveSide(0.0, 0.05), CurveSide(0.0, 0.16, is_uneven=True))
+        (0.004, 0.02, 0.07, 0.2),
+        (3, 5, 10, 20),
+        (CurveSide(0.0, 0.05), CurveSide(0.0, 0.16, is_uneven=True)),
     ):
         first = CurveSide(cv, 0.1)
         second = dataclasses.replace(second, cv=cv, speed=1.25)
@@ -146,18 +160,95 @@ def bands(random: np.random.Generator, count: int) -> Cases:
 
 
 def _margins(random: np.random.Generator, count: int) -> Cases:
-    for size in (5, 20):
-        first = CurveSide(0.004, is_uneven=True)
-        second = dataclasses.replace(first, worse=0.05)
+    for cv, size in itertools.product((0.004, 0.07, 0.2), (3, 5, 10, 20)):
+        first = CurveSide(cv, is_uneven=True)
+        margin = 12.5 * cv  # as wide for the noise, at each CV
+        second = dataclasses.replace(first, worse=margin)
         edge = []
         for _ in range(count):
             a, b = _both(random, (size, size), first, second)
-            edge += judge_at(a, b, [0.8], direction="at_most", margin=0.05)
+            edge += judge_at(a, b, [0.8], direction="at_most", margin=margin)
         claim = "a side worse by the margin is called equivalent at a budget"
         yield claim, f"{size}", first.words, [it.word == EQUIVALENT for it in edge]
         passes = [it.is_worse_excluded for it in edge]
         claim = "a side worse by the margin passes the gate at a budget"
         yield claim, f"{size}", first.words, passes
+
+
+_SIZES = (1.0, 2.0, 4.0, 8.0, 16.0)
+
+
+def ladders(random: np.random.Generator, count: int) -> Cases:
+    """Trends of the gain over sizes: where it holds, where it changes by the margin, and found."""
+    for cv, places, size in itertools.product(
+        (0.004, 0.07, 0.2), ((0.1, False), (0.1, True), (0.3, False)), (3, 5, 10, 20)
+    ):
+        side = CurveSide(cv, *places, ends_at_1=True)
+        for speeds in ((1.0,) * 4, (1.25,) * 4):
+            words = _trends(random, count, size, side, speeds)
+            claim = f"a speedup of {speeds[0]:g} at four sizes is said to grow or fade"
+            yield claim, f"{size}", side.words, [word in (GROWS, FADES) for word in words]
+    for sizes in (3, 5):
+        side = CurveSide(0.004, ends_at_1=True)
+        words = _trends(random, count, 5, side, (1.25,) * sizes)
+        claim = f"a speedup of 1.25 at {sizes} sizes is said to grow or fade"
+        yield claim, "5", side.words, [word in (GROWS, FADES) for word in words]
+    for cv, size in itertools.product((0.0004, 0.004), (5, 20)):
+        side = CurveSide(cv, ends_at_1=True)
+        words = _trends(random, count, size, side, _fading(1.25, 1.25 / 1.05))
+        claim = "a speedup that changes by the margin is said to hold"
+        yield claim, f"{size}", side.words, [word == HOLDS for word in words]
+        words = _trends(random, count, size, side, (1.25,) * 4)
+        yield (
+            "a speedup that holds is found to hold",
+            f"{size}",
+            side.words,
+            [word == HOLDS for word in words],
+        )
+        words = _trends(random, count, size, side, _fading(1.3, 1.1))
+        yield (
+            "a speedup that falls from 1.3 to 1.1 is found to fade",
+            f"{size}",
+            side.words,
+            [word == FADES for word in words],
+        )
+
+
+def _fading(first: float, last: float) -> tuple[float, ...]:
+    """Speedups of four sizes on a line of their logarithms."""
+    return tuple(np.geomspace(first, last, 4))
+
+
+def _trends(
+    random: np.random.Generator, count: int, size: int, side: CurveSide, speeds: tuple[float, ...]
+) -> list[str]:
+    words = []
+    for _ in range(count):
+        gains = []
+        for number, speed in enumerate(speeds):
+            first = dataclasses.replace(side, falls=0.8**number)
+            second = dataclasses.replace(first, speed=speed)
+            gains.append(speedup(*_both(random, (size, size), first, second), None, "at_most"))
+        words.append(trend(_SIZES[: len(speeds)], gains, np.log(1.05)).word)
+    return words
+
+
+def pilots(random: np.random.Generator, count: int) -> Cases:
+    """Differences as large as the margin that pilot trials told, which are found."""
+    for cv, pilot, size in itertools.product((0.004, 0.07, 0.2), (3, 5, 10), (5, 20)):
+        side = CurveSide(cv, ends_at_1=True)
+        found: dict[str, list[bool]] = {"as measured": [], "at most": []}
+        for _ in range(count):
+            noise = float(side.curves(random, pilot).ends().values.std(ddof=1))
+            margins = narrowest(noise, pilot - 1, size)
+            for name, worse in zip(found, margins, strict=True):
+                second = dataclasses.replace(side, worse=worse)
+                a, b = _both(random, (size, size), side, second)
+                [verdict] = judge_at(a, b, [None], direction="at_most")
+                found[name].append(verdict.word == WORSE)
+        for name, told in found.items():
+            claim = f"B worse by the narrowest margin of {pilot} pilot trials, {name}, is found"
+            yield claim, f"{size}", side.words, told
 
 
 def _paired_word(random: np.random.Generator, size: int, worse: float) -> str:
@@ -207,6 +298,8 @@ def _words(first: CurveSide, second: CurveSide) -> str:
 GROUPS: dict[str, Callable[[np.random.Generator, int], Cases]] = {
     "budgets": budgets,
     "bands": bands,
+    "ladders": ladders,
+    "pilots": pilots,
     "power": found,
 }
 
@@ -216,8 +309,10 @@ def main() -> int:
     parser.add_argument("--repetitions", type=int, default=2000, help="of each case")
     parser.add_argument("--name", default="verdicts_at_budgets", help="of the result file")
     options = parser.parse_args()
-    random, rows = np.random.default_rng(0), []
+    rows = []
     for group, cases in GROUPS.items():
+        # Of each group its own, so that one more case changes no other group.
+        random = np.random.default_rng(0)
         for claim, trials, curves, wrong in cases(random, options.repetitions):
             row: dict[str, Any] = {"group": group, "claim": claim, "trials": trials}
             rows.append({**row, "times": curves, "found": sum(wrong), "of": len(wrong)})

@@ -5,6 +5,7 @@ import math
 import shlex
 import socket
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -289,6 +290,22 @@ class Attempt:
             stepper, seconds, Hooks(self.record_program, self.get_on, self._why_no_profile)
         )
 
+    def record_work(self, recipes: Sequence[Recipe], params: Any) -> None:
+        """Log the number of parameters, and the model FLOPs of an example in each stage.
+
+        The clock of the target has stopped: the FLOPs are counted in a trace of the model.
+        """
+        if not self._is_first:
+            return
+        # Of self-play most FLOPs make the examples: those of training alone would be too few.
+        is_told = not recipes[0].experiment.task.makes_examples
+        flops = [recipe.known_flops[0] for recipe in recipes] if is_told else [None]
+        self._run.log.append(
+            "work",
+            num_params=sum(leaf.size for leaf in jax.tree.leaves(params)),
+            flops_per_example=None if None in flops else flops,
+        )
+
     def keep_result(self, status: str, step: int) -> None:
         """Write the result before the profile is taken, which may fill the disk."""
         self.ended = status
@@ -407,6 +424,7 @@ def _describe(run: OpenRun, mesh: Mesh, num_hosts: int) -> None:
         run_options=to_json(request.options),
         metrics=[metric.to_json() for metric in request.experiment.task.metrics],
         example_unit=request.experiment.task.example_unit,
+        parts_of_examples=request.experiment.task.parts_of_examples(run.spec),
         spans=request.experiment.spans_to_json(run.spec),
     )
     log.append(

@@ -153,8 +153,12 @@ def _train(session: Session, seed: int, attempt: Attempt) -> str:
     if status != "diverged":
         _save(stepper, generations, attempt)
     host = attempt.host_used(queue, feed.wait_seconds)
-    if status in ("reached", "not_reached"):
+    is_whole = status in ("reached", "not_reached")
+    if is_whole:
         attempt.keep_result(status, step)
+    if status != "interrupted":
+        attempt.record_work(recipes, stepper.state.params)
+    if is_whole:
         # Further real steps, traced: the state is of no more use.
         feed.stay_in(stepper.recipe.span)
         attempt.take_profile(stepper)

@@ -19,7 +19,7 @@ import optax
 from jax.sharding import Mesh, PartitionSpec
 
 from dawnjax.config.experiment import Experiment
-from dawnjax.config.own_files import own_code
+from dawnjax.config.own_files import line_or_text, own_code
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.input_pipeline.reading.dataset import Split
 from dawnjax.machine.mesh import (
@@ -336,6 +336,14 @@ class Recipe:
         )
         setting = dataclasses.replace(self.setting, execution=execution, mesh=None)
         return self.experiment.task.train_flops_per_example(setting)
+
+    @functools.cached_property
+    def known_flops(self) -> tuple[float | None, str]:
+        """`train_flops_per_example`, or None and why they are not known."""
+        try:
+            return self.train_flops_per_example(), ""
+        except Exception as error:  # a task or a model of a user's own may refuse a single row
+            return None, line_or_text(error)
 
     def trace(self) -> None:
         """Trace a step and an evaluation batch, so that a class of a user's own fails early."""

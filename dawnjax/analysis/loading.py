@@ -14,7 +14,7 @@ from dawnjax.errors import ConfigError, RunError, install
 from dawnjax.official import importer
 from dawnjax.official.outcome import without_damaged
 from dawnjax.other_logs.columns import BY_NAME, Columns
-from dawnjax.other_logs.reading import is_other_log, read_entry
+from dawnjax.other_logs.reading import is_other_log, read_logs
 from dawnjax.runs.directory import RECORD_FILE, is_record_file
 from dawnjax.trials import ours
 from dawnjax.trials.checks import check
@@ -172,7 +172,7 @@ def load_with_runs(*paths: str | Path, columns: Columns = BY_NAME) -> tuple[Entr
             raise ConfigError(f"there is nothing at {path}")
         directories = list(ours.find_run_directories(path)) if path.is_dir() else []
         if not directories and is_other_log(path):
-            read.append((read_entry(path, columns), ""))
+            read += [(entry, "") for entry in read_logs(path, columns)]
         elif path.suffix == ".jsonl" and path.is_file():
             read += [(entry, path.name) for entry in _checked(path)]
         elif directories:
@@ -204,7 +204,7 @@ def load_with_runs(*paths: str | Path, columns: Columns = BY_NAME) -> tuple[Entr
         problems.append(
             f"{len(read) - len(unique)} entries are copies of others given; each counts once"
         )
-    return Entries(_with_shared_trials(_told_apart(unique.values())), problems), runs
+    return Entries(_with_shared_trials(told_apart(unique.values())), problems), runs
 
 
 def _checked(path: Path) -> Iterator[Entry]:
@@ -221,7 +221,7 @@ def config_cells(entry: Entry, names: Iterable[str]) -> dict[str, Scalar]:
     return {f"config.{name}": entry.config.get(name) for name in names}
 
 
-def _told_apart(entries: Iterable[tuple[Entry, str]]) -> list[Entry]:
+def told_apart(entries: Iterable[tuple[Entry, str]]) -> list[Entry]:
     """Rename entries so that no two have one source, which is the key that joins tables.
 
     The first of several keeps its name; runs keep theirs before entries of a file, which are named

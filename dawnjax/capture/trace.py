@@ -17,7 +17,7 @@ import jax
 
 from dawnjax import records
 from dawnjax.cluster import processes
-from dawnjax.config import own_files
+from dawnjax.config.own_files import line_or_text
 from dawnjax.errors import RunError
 from dawnjax.machine import hardware
 from dawnjax.machine.measured_peaks import measured_peaks
@@ -54,7 +54,7 @@ def together(
         kept = work()
         shared = share(kept)
     except Exception as error:
-        why = str(error) if isinstance(error, StoppedError) else _line(error)
+        why = str(error) if isinstance(error, StoppedError) else line_or_text(error)
     gathered = processes.gather([shared, why])
     for _, reason in gathered:
         if reason:
@@ -127,7 +127,7 @@ def finish_capture(
     (program, traced, failure), parts = together(
         read, lambda found: shortest_runs(found[1][0]) if found[1] else {}
     )
-    flops, flops_reason = _model_flops(recipe)
+    flops, flops_reason = recipe.known_flops
     capture = Capture(
         process_index=jax.process_index(),
         platform=platform,
@@ -188,15 +188,3 @@ def _with_peaks(capture: Capture, program: Program, device: Any, measured: bool)
     _, peaks = together(measure, lambda peaks: peaks)
     found = peaks[leader] and hardware.MeasuredPeaks(**peaks[leader])
     return dataclasses.replace(capture, machine_devices=devices, measured_peaks=found)
-
-
-def _model_flops(recipe: Recipe) -> tuple[float | None, str]:
-    try:
-        return recipe.train_flops_per_example(), ""
-    except Exception as error:  # a task or a model of a user's own may refuse a single row
-        return None, _line(error)
-
-
-def _line(error: Exception) -> str:
-    text = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-    return own_files.line_of(error) or text

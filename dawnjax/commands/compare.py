@@ -19,7 +19,7 @@ from dawnjax.commands.told_comparison import (
     Side,
     ToldComparison,
 )
-from dawnjax.commands.told_study import Verdict, told_study
+from dawnjax.commands.told_study import Verdict, told_ladder, told_study
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.other_logs import flags as column_flags
@@ -43,7 +43,8 @@ MOST_FIELDS = 20
 _SHORT_USAGE = "dawnjax compare A B, or one STUDY; --help lists the flags"
 
 USAGE = """dawnjax compare A B|STUDY [--margin=0.05] [--fail_if_slower_by=FRACTION]
-       dawnjax compare A B --at=seconds=300 [--margin=DIFFERENCE] [--fail_if_worse_by=DIFFERENCE]"""
+       dawnjax compare A B --at=seconds=300 [--margin=DIFFERENCE] [--fail_if_worse_by=DIFFERENCE]
+       dawnjax compare --ladder A1 B1 A2 B2 A3 B3... [--sizes=N,N,N]"""
 
 DESCRIPTION = """
 Compares the times to accuracy of A and B, or their qualities at a budget, and says what changed.
@@ -73,6 +74,12 @@ other programs' logs without --target, at the end of the training:
                         difference of the means lies within it
   better, worse         else: the 95 % interval leaves out 0 (several budgets hold together)
   undecided             else, or fewer than 5 trials of each, or a trial has no value there
+
+--ladder takes A and B at three sizes or more: the same change at each. It prints the speedup to
+equal quality by size, and whether the gain grows, holds or fades over the sizes: by a line through
+their logarithms, where the change from the smallest to the largest is outside of 1 (95 %), or
+within --margin (90 %). A study of --kind=ladder prints the same. Beyond the largest size the gain
+is unknown.
 
 Trials of the same seeds with the same first losses are compared as pairs. A trial may be on one
 side alone.
@@ -104,8 +111,16 @@ def main(argv: list[str]) -> Answer:
     number("fail_if_worse_by", None, gate)
     budget = "Compare the quality at this budget, such as seconds=300; may be given several times."
     flags.DEFINE_multi_string("at", [], budget, flag_values=flag_values)
+    several = "A and B at each of several sizes: A1 B1 A2 B2 A3 B3."
+    flags.DEFINE_bool("ladder", False, several, flag_values=flag_values)
+    sizes = "Of a ladder, such as 1e6,4e6,16e6; the parameters of our runs unless given."
+    flags.DEFINE_list("sizes", [], sizes, flag_values=flag_values)
     column_flags.define(flag_values)
     paths = command_line.parse("compare", flag_values, argv, USAGE, DESCRIPTION)
+    if flag_values["ladder"].value:
+        return _ladder(paths, flag_values)
+    if flag_values["sizes"].value:
+        raise ConfigError("--sizes goes with --ladder")
     if len(paths) not in (1, 2):
         raise ConfigError(f"two things are compared, and {len(paths)} were given: {_SHORT_USAGE}")
     given = column_flags.columns(flag_values)
@@ -117,6 +132,10 @@ def main(argv: list[str]) -> Answer:
 
     budgets = at_budget.parse(flag_values["at"].value or ())
     if len(paths) == 1:
+        if _study(paths[0], 0.05).study.kind == "ladder":
+            if limit is not None or worst is not None:
+                raise ConfigError("a ladder is no gate: compare the arms of one size")
+            return _ladder(paths, flag_values)
         if budgets or worst is not None:
             margin = _quality_margin(flag_values)
             asked = (budgets, given.metric, margin)
@@ -132,6 +151,43 @@ def main(argv: list[str]) -> Answer:
         asked = (budgets, given.metric, margin)
         return _qualities(first, second, asked, worst is not None)
     return _times(first, second, _margin(flag_values), limit is not None)
+
+
+def _ladder(paths: list[str], flag_values: flags.FlagValues) -> Answer:
+    """The gains of a change over several sizes, and their trend."""
+    from dawnjax.study import at_budget, ladder, sides
+
+    budgets = at_budget.parse(flag_values["at"].value or ())
+    if len(budgets) > 1:
+        raise ConfigError("a ladder is read at one budget: give one --at")
+    given = column_flags.columns(flag_values)
+    sizes = [_size(text) for text in flag_values["sizes"].value]
+    if len(paths) == 1:
+        study = _study(paths[0], 0.05)
+        if study.study.kind != "ladder":
+            raise ConfigError(f"{paths[0]} is a study of kind {study.study.kind}, no ladder")
+        pairs = study.pairs
+    else:
+        if len(paths) % 2 or len(paths) < 6:
+            raise ConfigError(f"--ladder takes A1 B1 A2 B2 A3 B3 or more; {len(paths)} were given")
+        read = [sides.read_side(path, given) for path in paths]
+        pairs = list(zip(read[::2], read[1::2], strict=True))
+    found = ladder.ladder(
+        pairs,
+        sizes=sizes,
+        budget=budgets[0] if budgets else None,
+        metric=given.metric,
+        margin=_quality_margin(flag_values),
+    )
+    told = ToldComparison(ladder=told_ladder(found.to_json()))
+    return Answer(result=told, text="\n".join(found.lines()))
+
+
+def _size(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError(f"--sizes={text} is no number") from None
 
 
 def _margin(flag_values: flags.FlagValues) -> float:
@@ -220,7 +276,7 @@ def _qualities(
         sides = [dataclasses.replace(first, entry=left[0])]
         sides += [dataclasses.replace(second, entry=left[1])]
         [without] = at_budget.qualities(sides[0], sides[1:], *asked)
-    iso = at_budget.iso(first.entry, second.entry, found.metric)
+    iso = at_budget.iso(first.entry, second.entry, found.metric, found.budgets[0].unit)
     # The decision's figures are those of one budget: the first that decided it.
     words = [verdict.word for verdict in verdicts]
     shown = next((it for it in verdicts if it.word == at_budget.UNDECIDED), verdicts[0])
@@ -281,7 +337,7 @@ def _arms_at(path: str, asked: "tuple[list[Budget], str, float | None]", is_gate
     """Verdicts on a study's arms at budgets; as a gate, its status is that of all arms."""
     from dawnjax.study import at_budget
 
-    arms = at_budget.arms_of(_study(path, 0.05))
+    arms = _study(path, 0.05).sides
     found = at_budget.qualities(arms[0], arms[1:], *asked)
     pairs = [*zip(arms[1:], found, strict=True)]
     lines = [f"A  {arms[0].arm}: {count(len(arms[0].entry.trials), 'trial')}"]

@@ -1,4 +1,4 @@
-"""`dawnjax import`: official DAWNBench entries and MLPerf results as entries in a file."""
+"""`dawnjax import`: official results and logs of other programs as entries in a file."""
 
 import dataclasses
 import functools
@@ -9,22 +9,25 @@ from pathlib import Path
 from absl import flags
 
 from dawnjax import records
-from dawnjax.analysis.loading import ROWS, Entries
+from dawnjax.analysis.loading import ROWS, Entries, told_apart
 from dawnjax.commands.answer import Answer
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus, RunError
 from dawnjax.official.importer import import_results
 from dawnjax.official.outcome import Imported, printable, without_damaged
+from dawnjax.other_logs import flags as column_flags
+from dawnjax.other_logs.reading import is_other_log, read_logs
 from dawnjax.page.table import Column, Table, of_words
 from dawnjax.page.words import counted
 from dawnjax.text import escaped
 from dawnjax.trials.group import write_entries
 
-USAGE = "dawnjax import PATH... --out=FILE.jsonl [--csv=DIR]"
+USAGE = "dawnjax import PATH... --out=FILE.jsonl [--csv=DIR] [--metric=COLUMN...]"
 
 DESCRIPTION = """
 Reads official results: DAWNBench entries (training and inference) and MLPerf Training results from
-v0.5 on. A PATH is a folder, a .tar, .tar.gz, .tar.xz, .tar.bz2 or .zip of one, or a single MLPerf
+v0.5 on; and logs of other programs, a file or a folder of one entry's trials, as `dawnjax compare`
+does. A PATH is a folder, a .tar, .tar.gz, .tar.xz, .tar.bz2 or .zip of one, or a single MLPerf
 log; give archives in a folder by their own paths. Each entry becomes one line of JSON. --csv writes
 every field of them as DIR/entries.csv, trials.csv and evaluations.csv, which `source` and `trial`
 join. What is odd is read and warned about; what would give a wrong number is rejected with file,
@@ -32,6 +35,8 @@ line and reason, and the exit status is 1.
 """
 
 MAX_SHOWN = 5
+
+_NOTHING = Imported(entries=(), rejections=())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,6 +71,7 @@ def main(argv: list[str]) -> Answer:
     text = functools.partial(flags.DEFINE_string, flag_values=flag_values)
     text("out", None, "The JSON Lines file to write.")
     text("csv", None, "The folder for tables.")
+    column_flags.define(flag_values)
     warnings = "Print every warning, not only how many."
     flags.DEFINE_bool("warnings", False, warnings, flag_values=flag_values)
     given = command_line.parse("import", flag_values, argv, USAGE, DESCRIPTION)
@@ -85,7 +91,14 @@ def main(argv: list[str]) -> Answer:
         raise ConfigError(f"--csv={tables} is no folder; name one, such as tables")
     if out is not None:
         _refuse_out(out, resolved)
-    imported = without_damaged(import_results(paths))
+    columns = column_flags.columns(flag_values)
+    logs = [path for path in paths if path.exists() and is_other_log(path)]
+    official = [path for path in paths if path not in logs]
+    imported = without_damaged(import_results(official)) if official else None
+    read = [entry for path in logs for entry in read_logs(path, columns)]
+    every = [*(imported.entries if imported else ()), *read]
+    entries = tuple(told_apart((entry, "") for entry in every))
+    imported = dataclasses.replace(imported or _NOTHING, entries=entries)
     for rejection in imported.rejections:
         print(escaped(f"rejected: {rejection}"))
     if flag_values["warnings"].value:

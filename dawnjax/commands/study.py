@@ -12,7 +12,7 @@ from absl import flags
 
 from dawnjax import records
 from dawnjax.commands.answer import Answer
-from dawnjax.commands.told_study import ToldStudy, told_study
+from dawnjax.commands.told_study import ToldStudy, told_noise, told_study
 from dawnjax.config import command_line
 from dawnjax.config.experiment_modules import is_file, load_experiment, load_techniques
 from dawnjax.config.flag_tree import FlagTree
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from dawnjax.study.trials import Ran
     from dawnjax.trials.origin import Origin
 
-USAGE = "dawnjax study EXPERIMENT|FILE.py --out=FOLDER [--seeds=N] [--FLAG=VALUE...]"
+USAGE = """dawnjax study EXPERIMENT|FILE.py --out=FOLDER [--seeds=N] [--FLAG=VALUE...]
+       dawnjax study --noise PATH... [--at=BUDGET] [--metric=NAME]"""
 
 DESCRIPTION = """
 Runs many trials of an experiment, and compares each arm with the first. Each trial is an ordinary
@@ -47,9 +48,14 @@ The same command resumes a study that was interrupted. A trial that failed, dive
 reach its target counts, and is not run again. Any flag that is not the study's is one of every
 trial, such as --max_steps=100.
 
+With --noise a study of seeds ends with the narrowest margin that 3, 5, 10 and 20 trials of each
+side can tell. --noise PATH says the same of trials that are there, ours or another program's logs.
+
   dawnjax study --experiment=digits --seeds=20 --out=studies/digits
   dawnjax study --experiment=digits --axis=global_batch_size=32,64 --out=studies/batch
   dawnjax study --experiment=cifar10_record --kind=lesion --out=studies/lesion
+  dawnjax study --experiment=wikipedia_bytes_small --kind=ladder --axis=model.width=32,48,64 \
+    --change=model.unet_skips=false --out=studies/ladder
   dawnjax study --experiment=digits --axis="optimizer.base_learning_rate=log(0.01,1)" \
     --search=asha --trials=32 --out=studies/search
 """
@@ -69,6 +75,8 @@ def main(argv: list[str]) -> Answer:
 
 
 def _study(argv: list[str]) -> Answer:
+    if "--noise" in argv and not any(it.startswith(("--out", "-out")) for it in argv):
+        return _noise_of(argv)
     asked = _parse(argv)
     study, folder = asked.study, StudyFolder(asked.out)
     earlier = folder.read_same(study)
@@ -132,6 +140,27 @@ def _study(argv: list[str]) -> Answer:
         )
 
 
+def _noise_of(argv: list[str]) -> Answer:
+    """Noise of trials that are there."""
+    from dawnjax.other_logs import flags as column_flags
+    from dawnjax.study import at_budget, noise, sides
+
+    values = flags.FlagValues()
+    flags.DEFINE_bool("noise", False, "What so many trials can tell.", flag_values=values)
+    budget = "Quality at this budget, such as steps=1000; several times."
+    flags.DEFINE_multi_string("at", [], budget, flag_values=values)
+    column_flags.define(values)
+    paths = command_line.parse("study", values, argv, USAGE, DESCRIPTION)
+    if not paths:
+        raise ConfigError(f"--noise is of trials that are there, or of new ones in --out; {USAGE}")
+    columns, budgets = column_flags.columns(values), at_budget.parse(values["at"].value or ())
+    found = noise.noises([sides.read_side(it, columns) for it in paths], budgets, columns.metric)
+    told = tuple(told_noise(it.to_json()) for it in found)
+    return Answer(
+        result=ToldStudy(noise=told), text="\n\n".join("\n".join(it.lines()) for it in found)
+    )
+
+
 def _run_side_by_side(asked: "_Asked", left: list[TrialPlan]) -> None:
     from dawnjax.study import side_by_side
 
@@ -151,6 +180,7 @@ class _Asked:
     out: Path
     trial: int | None
     process_flags: tuple[str, ...]  # of one host of a trial, and so not the study's
+    prints_noise: bool
     slots: int
     trial_argv: list[str]
 
@@ -187,6 +217,8 @@ def _parse(argv: list[str]) -> _Asked:
         study, kind=kind, axes=(*study.axes, *axes), flags=(*study.flags, *of_trials)
     )
     check_fields(study)
+    if values["noise"].value and study.kind != "seeds":
+        raise ConfigError("--noise is of one recipe: it goes with a study of seeds")
     if not study.experiment:
         raise ConfigError("--experiment is missing: dawnjax list shows them")
     out = str(values["out"].value)
@@ -199,6 +231,7 @@ def _parse(argv: list[str]) -> _Asked:
         out=Path(out),
         trial=values["trial"].value,
         process_flags=process_flags,
+        prints_noise=bool(values["noise"].value),
         slots=int(values["side_by_side"].value or 1),
         trial_argv=command_line.known(not_of_one_trial, argv),
     )
@@ -208,6 +241,8 @@ def _define_of_all_trials(values: flags.FlagValues) -> None:
     """Flags of the whole study, which the command line of a single trial does not have."""
     beside = "Trials at once, each on a GPU, a TPU chip or a part of the cores."
     flags.DEFINE_integer("side_by_side", 1, beside, 1, flag_values=values)
+    of_noise = "At the end, print the narrowest margin that 3, 5, 10 and 20 trials can tell."
+    flags.DEFINE_boolean("noise", False, of_noise, flag_values=values)
 
 
 def _study_of_file(name: str) -> Study | None:
@@ -295,6 +330,7 @@ def _run(
     """
     from rich.console import Console
 
+    from dawnjax.study import noise
     from dawnjax.study.figures import figures
     from dawnjax.study.reading import is_over
     from dawnjax.study.text import estimate_of, line_of, next_commands, text_of
@@ -330,10 +366,15 @@ def _run(
             records.write_json(file, found.to_json(), durable=True)
     found = figures(asked.study, arms, runs, asked.out, looked())
     records.write_json(file, found.to_json(), durable=True)
-    following = next_commands(found, asked.out)
+    following, text = next_commands(found, asked.out), text_of(found)
+    told = told_study(found, asked.out)
+    if asked.prints_noise:
+        noises = noise.noises(found.sides)
+        text += "".join("\n\n" + "\n".join(it.lines()) for it in noises)
+        told = dataclasses.replace(told, noise=tuple(told_noise(it.to_json()) for it in noises))
     return Answer(
-        result=told_study(found, asked.out),
-        text="\n".join([text_of(found), f"result: {file}", *(f"next: {it}" for it in following)]),
+        result=told,
+        text="\n".join([text, f"result: {file}", *(f"next: {it}" for it in following)]),
         status=ExitStatus.FAILED if failures else ExitStatus.DONE,
         reasons=failures,
         next=following,

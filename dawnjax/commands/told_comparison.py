@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from dawnjax.commands.told_study import Advice, ToldStudy, Verdict
+from dawnjax.commands.told_study import Advice, Ladder, ToldStudy, Verdict
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -199,6 +199,7 @@ class ToldComparison:
       cautions: What a reader of the verdict should know.
       study: A study whose arms are compared; null for two sides.
       arms: With `--at` the arms of a study.
+      ladder: With `--ladder`, or of a study of that kind.
     """
 
     a: Side | None = None
@@ -217,3 +218,4 @@ class ToldComparison:
     decision: Decision | None = None
     study: ToldStudy | None = None
     arms: tuple[ArmQualities, ...] = ()
+    ladder: Ladder | None = None

@@ -172,6 +172,123 @@ class Looks:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Ends:
+    """An estimate with the ends of its interval, null where there is none."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rung:
+    """One size of a ladder.
+
+    Attributes:
+      a: Path or arm without the change.
+      b: With it.
+      trials: Of A and B.
+      means: Qualities of A and B where they are read; null where a trial has none.
+      difference: B's less A's.
+      gain: Of B; null where `lacks` says why there is none.
+      line: Gain of the fitted line; null without one.
+    """
+
+    size: float
+    a: str
+    b: str
+    trials: tuple[int, int]
+    means: tuple[float | None, float | None]
+    difference: Ends | None
+    gain: Ends | None
+    line: float | None
+    lacks: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ladder:
+    """Gains of one change over sizes.
+
+    Attributes:
+      word: `grows`, `holds`, `fades` or `undecided`; beyond the largest size nothing is said.
+      at: Unit and amount of the budget.
+      gain_is: What a gain is: a speedup, or a difference of the metric.
+      size_is: What a size counts; empty where it was given.
+      margin: What counts as no change; null where none does.
+      change: Of the gain from the smallest size to the largest: a ratio of speedups, or a
+        difference.
+      sizes: Ascending.
+      cautions: Where the sides of a size spent other work.
+    """
+
+    word: str
+    why: str
+    at: dict[str, Any]
+    metric: str
+    direction: str
+    gain_is: str
+    size_is: str
+    margin: float | None
+    change: Ends | None
+    sizes: tuple[Rung, ...]
+    cautions: tuple[str, ...]
+
+
+def told_ladder(plain: dict[str, Any]) -> Ladder:
+    return records.convert(plain, Ladder)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Margin:
+    """Narrowest margin that a number of trials of each side tells in 80 % of comparisons.
+
+    Attributes:
+      margin: If the noise is as measured; null where so few give no verdict.
+      at_most: If it is as large as the pilot trials cannot exclude.
+    """
+
+    trials: int
+    margin: float | None
+    at_most: float | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FigureNoise:
+    """Noise of one figure.
+
+    Attributes:
+      of: The figure, such as `expected time`.
+      is_ratio: Whether margins are fractions of it; else they are in its unit.
+      deviation: Of a single trial; null where `lacks` says why it is not known.
+      pilots: Trials that it is from.
+    """
+
+    of: str
+    is_ratio: bool
+    deviation: float | None
+    pilots: int
+    lacks: str
+    narrowest: tuple[Margin, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Noise:
+    """Noise of trials of one recipe.
+
+    Attributes:
+      given: Their path, or their arm.
+    """
+
+    given: str
+    trials: int
+    noise: tuple[FigureNoise, ...]
+
+
+def told_noise(plain: dict[str, Any]) -> Noise:
+    return records.convert(plain, Noise)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ToldStudy:
     """A study with the figures of its arms.
 
@@ -181,16 +298,20 @@ class ToldStudy:
       best: The fastest arm of a grid; null for other studies or without a choice.
       search: Figures of a search; null for other studies.
       looks: Null for one arm, or while the study goes on.
+      ladder: Gains of a ladder; null for other studies, or while an arm has no trial.
       remarks: What a reader of the figures should know.
+      noise: With `--noise`; without a study the noise of trials that are there.
     """
 
-    folder: str
-    study: dict[str, Any]
-    arms: tuple[Arm, ...]
-    best: str | None
-    search: Search | None
-    looks: Looks | None
-    remarks: tuple[str, ...]
+    folder: str = ""
+    study: dict[str, Any] = dataclasses.field(default_factory=dict)
+    arms: tuple[Arm, ...] = ()
+    best: str | None = None
+    search: Search | None = None
+    looks: Looks | None = None
+    ladder: Ladder | None = None
+    remarks: tuple[str, ...] = ()
+    noise: tuple[Noise, ...] = ()
 
 
 def told_study(found: "StudyFigures", folder: Path) -> ToldStudy:

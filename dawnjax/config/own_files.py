@@ -254,5 +254,10 @@ def line_of(error: BaseException) -> str:
     return f"{place}: {_told(error)}" if place else ""
 
 
+def line_or_text(error: BaseException) -> str:
+    """`line_of` an error, or its text where no code of a user's file raised it."""
+    return line_of(error) or _told(error)
+
+
 def _told(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

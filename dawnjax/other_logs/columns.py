@@ -120,14 +120,13 @@ def tell(names: Mapping[str, Any], given: Columns) -> Told:
         _require(names, getattr(given, field), field)
     metric = given.metric or _metric(names, said)
     direction = given.direction or _direction(metric, said)
+    if _better(metric) not in ("", direction):
+        said.append(f"{direction} is better, by --direction, against what {metric} is called")
     step = given.step or _first(names, _STEPS)
     clock = _clock(names, given.time, said)
     tokens, count = _tokens(names, given.tokens)
     if not step and not clock.get("time"):
-        raise ConfigError(
-            f"no column tells the step or the time of {metric}, among {_listed(names)}; give "
-            "--step=COLUMN or --time=COLUMN:UNIT"
-        )
+        said.append("no step and no time (--step, --time), so --at=end is all that can be compared")
     seed, trial = given.seed or _first(names, ("seed",)), given.trial or _first(names, _TRIALS)
     flops = given.flops or _first(names, _FLOPS)
     told = {"step": step, "tokens": tokens, "flops": flops, "seed": seed, "trial": trial}

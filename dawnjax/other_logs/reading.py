@@ -2,6 +2,7 @@
 
 import dataclasses
 import fnmatch
+import functools
 import hashlib
 import math
 import os
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 from dawnjax import records
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.official.mlperf import RESULT_FILE
-from dawnjax.other_logs import rows, tensorboard
+from dawnjax.other_logs import mlflow, rows, tensorboard
 from dawnjax.other_logs.columns import Columns, Told, tell
 from dawnjax.other_logs.rows import Form
 from dawnjax.trials.checks import check
@@ -33,7 +34,7 @@ _FORMS = {
     ".out": Form("text", rows.text),
 }
 _EVENTS = Form("TensorBoard's", tensorboard.scalars, is_in_order=False)
-_MLFLOW = Form("MLflow's", rows.mlflow, is_in_order=False)
+_MLFLOW = Form("MLflow's", mlflow.folder, is_in_order=False)
 
 MOST_LOGS = 10_000
 MOST_EVALUATIONS = 100_000
@@ -56,6 +57,8 @@ def is_other_log(path: Path) -> bool:
 
     Decided by the names of the files, and by the beginning of JSON lines and of text.
     """
+    if path.suffix == mlflow.SUFFIX and path.is_file():
+        return bool(mlflow.experiments(path))
     is_there = False
     for number, log in enumerate(_logs(path, "")):
         is_there = True
@@ -122,7 +125,22 @@ def read_entry(path: Path, columns: Columns) -> Entry:
       ConfigError: The columns cannot be told, or the path holds logs of several forms.
       RunError: A log cannot be read, or contradicts itself.
     """
-    logs = list(_logs(path, columns.files))
+    return _read(path, list(_logs(path, columns.files)), columns)
+
+
+def read_logs(path: Path, columns: Columns) -> list[Entry]:
+    """The entry of `read_entry`, or of a database of MLflow an entry for each experiment."""
+    if path.suffix != mlflow.SUFFIX:
+        return [read_entry(path, columns)]
+    entries = []
+    for name in mlflow.experiments(path):
+        form = Form("MLflow's", functools.partial(mlflow.rows, experiment=name), is_in_order=False)
+        entry = _read(path, [_Log("", path, form)], columns)
+        entries.append(dataclasses.replace(entry, source=name))
+    return entries
+
+
+def _read(path: Path, logs: list[_Log], columns: Columns) -> Entry:
     if len(logs) > MOST_LOGS:
         raise RunError(f"{path} has {len(logs):,} logs; at most {MOST_LOGS:,} are read")
     if not logs:
@@ -152,7 +170,7 @@ def read_entry(path: Path, columns: Columns) -> Entry:
     return _entry(path, trials, told, columns, unread)
 
 
-KNOWN = "JSON lines, CSV, TSV, event files of TensorBoard, folders of MLflow, printed text"
+KNOWN = "JSON lines, CSV, TSV, event files of TensorBoard, MLflow's runs, printed text"
 
 
 def _names(log: _Log) -> dict[str, Any]:
@@ -171,6 +189,10 @@ class _Part:
 
     Attributes:
       start: First moment of a clock that holds dates.
+      step: Of the newest row that has one, and `seconds` likewise.
+      latest: Greatest moment of the clock.
+      before: Step and moment of the newest row with the same cells: what is trained and what is
+        evaluated may be logged one after the other, each in its own order.
     """
 
     start: float | None = None
@@ -178,7 +200,11 @@ class _Part:
     seed: int | None = None
     step: int | None = None
     seconds: float | None = None
-    last_step: int | None = None
+    latest: float | None = None
+    last_step: int = 0
+    before: dict[tuple[str, ...], tuple[int | None, float | None]] = dataclasses.field(
+        default_factory=dict
+    )
 
 
 def _trials(log: _Log, told: Told, target: float | None) -> list[Trial]:
@@ -199,7 +225,7 @@ def _trials(log: _Log, told: Told, target: float | None) -> list[Trial]:
         del parts[""]  # rows of no trial, such as a header of settings
     several = len(parts) > 1
     return [
-        _trial(f"{log.name} {name}".strip() if several else log.name, part, told, target)
+        _trial(f"{log.name} {name}".strip() if several else log.name or name, part, told, target)
         for name, part in parts.items()
     ]
 
@@ -211,24 +237,19 @@ def _add(part: _Part, cells: rows.Cells, told: Told, is_in_order: bool) -> None:
     step = seconds = None
     if (cell := cells.get(told.step)) not in (None, ""):
         step = _whole(told.step, cell)
-        if is_in_order and part.last_step is not None and step < part.last_step:
-            raise ValueError(
-                f"step {step} after step {part.last_step}: two runs in one file? write a file for "
-                "each trial, or name the column that tells them with --trial"
-            )
-        part.last_step = step
+        part.last_step = max(part.last_step, step)
     if (cell := cells.get(told.time)) not in (None, ""):
         seconds = _finite(told.time, cell) * told.seconds
         if told.is_unix:
             # Not the first row's: an event file begins with the moment at which it was made.
             part.start = min(seconds, seconds if part.start is None else part.start)
-        if is_in_order and part.seconds is not None and seconds < part.seconds - 1e-6:
-            raise ValueError(
-                f"the clock {told.time} goes back from {part.seconds:g} s to {seconds:g} s: two "
-                "runs in one file, or a clock that began anew when the run was resumed?"
-            )
-        if is_in_order or is_evaluation:
-            part.seconds = seconds
+    if is_in_order:
+        kind = tuple(cells)
+        _refuse_going_back(told, part.before.get(kind, (None, None)), (step, seconds))
+        part.before[kind] = step, seconds
+    if seconds is not None and (is_in_order or is_evaluation):
+        part.seconds = seconds
+        part.latest = seconds if part.latest is None else max(part.latest, seconds)
     if part.seed is None and (cell := cells.get(told.seed)) not in (None, ""):
         part.seed = _whole(told.seed, cell)
     if not is_evaluation:
@@ -237,20 +258,21 @@ def _add(part: _Part, cells: rows.Cells, told: Told, is_in_order: bool) -> None:
     if seconds is None and step is not None and step == part.step:
         seconds = part.seconds  # an earlier row of the same step had it
     part.step = step if step is not None else part.step
-    counts = {}
+    tokens = flops = None
     if told.tokens and (cell := cells.get(told.tokens)) not in (None, ""):
-        counts["tokens"] = _finite(told.tokens, cell) * (told.token_count or 1.0)
+        tokens = _finite(told.tokens, cell) * (told.token_count or 1.0)
     elif not told.tokens and told.token_count is not None and step is not None:
-        counts["tokens"] = step * told.token_count
+        tokens = step * told.token_count
     if (cell := cells.get(told.flops)) not in (None, ""):
-        counts["flops"] = _finite(told.flops, cell)
+        flops = _finite(told.flops, cell)
     epoch = cells.get(told.epoch)
     evaluation = Evaluation(
         epoch=None if epoch in (None, "") else _finite(told.epoch, epoch),
         seconds_since_run_start=seconds,
         value=_quality(told.metric, value),
         step=step,
-        metrics=counts,
+        tokens=tokens,
+        flops=flops,
     )
     if part.evaluations and step is not None:
         before = part.evaluations[-1]
@@ -266,6 +288,22 @@ def _add(part: _Part, cells: rows.Cells, told: Told, is_in_order: bool) -> None:
         many = f"more than {MOST_EVALUATIONS:,} evaluations of {told.metric}"
         raise ValueError(f"{many}; log fewer of them")
     part.evaluations.append(evaluation)
+
+
+def _refuse_going_back(
+    told: Told, before: tuple[int | None, float | None], now: tuple[int | None, float | None]
+) -> None:
+    """`ValueError` where a row's step or moment comes before that of an earlier row."""
+    if before[0] is not None and now[0] is not None and now[0] < before[0]:
+        raise ValueError(
+            f"step {now[0]} after step {before[0]}: two runs in one file? write a file for each "
+            "trial, or name the column that tells them with --trial"
+        )
+    if before[1] is not None and now[1] is not None and now[1] < before[1] - 1e-6:
+        raise ValueError(
+            f"the clock {told.time} goes back from {before[1]:g} s to {now[1]:g} s: two runs in "
+            "one file, or a clock that began anew when the run was resumed?"
+        )
 
 
 def _is_same(first: float, second: float) -> bool:
@@ -318,13 +356,13 @@ def _trial(name: str, part: _Part, told: Told, target: float | None) -> Trial:
         name=name,
         reached=first is not None,
         time_to_accuracy_seconds=first and first.seconds_since_run_start,
-        clock_seconds=None if part.seconds is None else part.seconds - (part.start or 0.0),
+        clock_seconds=None if part.latest is None else part.latest - (part.start or 0.0),
         epochs=rows_of[-1].epoch if rows_of else None,
         epochs_to_target=first and first.epoch,
         status=status,
         seed=seed,
         evaluations=rows_of,
-        steps=part.last_step or 0,
+        steps=part.last_step,
         run_id=run_id,
         reasons=reasons,
     )

@@ -1,4 +1,4 @@
-"""Rows of a log by the form of its file: JSON lines, tables, MLflow's folders.
+"""Rows of a log by the form of its file: JSON lines, tables, printed text.
 
 Each reader yields a place (a line's number) and cells by name. It keeps nothing, so that a log of a
 million lines takes little memory.
@@ -33,7 +33,7 @@ class Form(NamedTuple):
 
     Attributes:
       name: As it is called in messages.
-      rows: Yields the rows of a file, or of a folder of MLflow's.
+      rows: Yields the rows of a file or a folder.
       is_in_order: Whether rows follow the training, so that a step which goes back shows two runs.
     """
 
@@ -49,7 +49,7 @@ def json_lines(path: Path) -> Iterator[Row]:
       RunError: A line is no JSON object. A torn last line is dropped.
     """
     torn: RunError | None = None
-    for number, line in _lines(path):
+    for number, line in lines(path):
         if torn is not None:
             raise torn
         if not line.strip():
@@ -92,8 +92,8 @@ def table(path: Path) -> Iterator[Row]:
     Raises:
       RunError: The file has no header, or a row has more cells than that.
     """
-    lines = (line.decode("utf-8-sig" if number == 1 else "utf-8") for number, line in _lines(path))
-    reader = csv.reader(lines, delimiter="\t" if path.suffix == ".tsv" else ",", strict=True)
+    texts = (line.decode("utf-8-sig" if number == 1 else "utf-8") for number, line in lines(path))
+    reader = csv.reader(texts, delimiter="\t" if path.suffix == ".tsv" else ",", strict=True)
     try:
         header = [name.strip() for name in next(reader, [])]
         if not any(header) or all(map(_is_number, header)):
@@ -150,7 +150,7 @@ def _is_number(text: str) -> bool:
 def text(path: Path) -> Iterator[Row]:
     """Rows of printed text: lines of a known form, or JSON objects among other output."""
     reader, number = text_lines.Reader(), 0
-    for number, line in _lines(path):
+    for number, line in lines(path):
         if line.startswith(b"{"):
             try:
                 value = json_value(line)
@@ -164,31 +164,8 @@ def text(path: Path) -> Iterator[Row]:
         yield number, cells
 
 
-def mlflow(folder: Path) -> Iterator[Row]:
-    """Rows of one run in MLflow's file store: `metrics/NAME` with lines `milliseconds value step`.
-
-    Raises:
-      RunError: A line is of another form.
-    """
-    start = None
-    if (about := folder / "meta.yaml").is_file():
-        found = re.search(rb"^start_time: (\d+)$", records.read_plain(about), re.MULTILINE)
-        start = found and int(found[1])
-    metrics = folder / "metrics"
-    for file in sorted(path for path in metrics.rglob("*") if path.is_file()):
-        name = file.relative_to(metrics).as_posix()
-        for number, line in _lines(file):
-            try:
-                moment, value, step = line.split()[:3]
-                cells: Cells = {"step": int(step), name: float(value), "timestamp": int(moment)}
-            except ValueError:
-                raise RunError(f"{file}:{number} is no line of MLflow's") from None
-            if start is not None:
-                cells["seconds"] = (cells.pop("timestamp") - start) / 1000
-            yield number, cells
-
-
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Numbered lines of a file; `RunError` where it cannot be read."""
     try:
         yield from enumerate(records.lines(path, MOST_BYTES, MOST_LINE_BYTES), start=1)
     except (OSError, records.BoundError) as error:

@@ -86,7 +86,9 @@ def _figure(
                 ends = (ratio.low, ratio.high)
                 spread = ends if None not in ends else (ratio.value, ratio.value)
                 points.append((point.place, ratio.value, *spread))
-        if points and len(units) == 1:
+        if len(points) == 1:
+            left_out.append((label(entry), "it has one quality alone that the other has"))
+        elif points and len(units) == 1:
             band = f"{100 * CONFIDENCE:g} %"
             lines.append(plots.Line(short, tuple(points), band=band))
             place, ratio = points[-1][:2]

@@ -3,11 +3,12 @@
 import math
 from collections.abc import Iterable, Sequence
 
-from dawnjax.page import svg, words
+from dawnjax.page import plots, svg, words
 from dawnjax.page.rows import Row, draw_strips
 from dawnjax.page.section import Figure, Section
 from dawnjax.page.table import Column, Missing, Table, with_fields
 from dawnjax.study.figures import ArmFigures, StudyFigures
+from dawnjax.study.ladder import Ladder
 from dawnjax.study.search import SearchFigures
 from dawnjax.trials.trial import Scalar
 
@@ -19,6 +20,7 @@ _QUESTIONS = {
     "factor": "What each technique gives alone, and with those before it",
     "threshold": "How long it takes to each target",
     "search": "Which recipe is fast, by seeds that did not choose it",
+    "ladder": "What one change gives at each size",
 }
 
 
@@ -41,18 +43,86 @@ def _section(read: StudyFigures, number: int) -> Section:
     if read.search is not None:
         lead = [f"{_QUESTIONS[study.kind]}, for {study.experiment}: {read.search.sentence()}."]
         tables.append(_recipes_table(read.search, number, read.name))
-    if study.kind not in ("seeds", "threshold", "search"):
+    if study.kind not in ("seeds", "threshold", "search", "ladder"):
         lead.append(
             "Each arm is compared with the first: the ratio of expected times, and a verdict. The "
             "verdicts of a study hold together, so the level of an interval rises with the arms."
         )
     lead += [f"{line[:1].upper()}{line[1:]}." for line in read.remarks]
-    figure = _figure(read, number, machines)
+    figures = [_figure(read, number, machines)]
+    if read.ladder is not None:
+        sentence = read.ladder.sentence()
+        lead.append(f"{sentence[:1].upper()}{sentence[1:]}.")
+        figures.insert(0, _ladder_figure(read.ladder, number, read.name))
+        tables.append(_ladder_table(read.ladder, number, read.name))
     return Section(
         name=f"study_{number}",
         title=f"Study {read.name}",
         lead=tuple(lead),
-        blocks=(*([figure] if figure else []), *tables),
+        blocks=(*filter(None, figures), *tables),
+    )
+
+
+def _ladder_figure(read: Ladder, number: int, name: str) -> Figure | None:
+    """Gain by size with its interval, and the fitted line."""
+    found = [
+        (size, read.shown(gain.interval)) for size, gain in zip(read.sizes, read.gains, strict=True)
+    ]
+    points = tuple((size, it.value, it.low, it.high) for size, it in found if it is not None)
+    if len(points) < 2:
+        return None
+    lines = [plots.Line("measured", points, band="95 %")]
+    if read.fitted:
+        fitted = tuple(zip(read.sizes, read.fitted, strict=True))
+        lines.append(plots.Line("the line", fitted, marked=False))
+    what = f"speedup in {read.unit}" if read.unit else f"better by, {read.metric}"
+    x = svg.Axis(read.size_name or "size", words.plain, log=True)
+    y = svg.Axis(what, words.times if read.unit else words.plain)
+    equal = (1.0, "equally fast") if read.unit else (0.0, "equally good")
+    return Figure(
+        name=f"study_{number}_ladder",
+        title=f"Gain of the change by size, {name}",
+        summary=f"{read.sentence()}.",
+        caption="The band has the 95 % interval of each size alone. A trend ends with the largest.",
+        draw=lambda width: plots.draw_lines(lines, x, y, width, reference=equal),
+        tables=(f"study_{number}_ladder",),
+    )
+
+
+def _ladder_table(read: Ladder, number: int, name: str) -> Table:
+    rows = []
+    for row in read.to_json()["sizes"]:
+        difference, gain = row["difference"] or {}, row["gain"] or {}
+        rows.append(
+            (
+                *(row["size"], row["a"], row["b"], *row["trials"], *row["means"]),
+                *(difference.get(end) for end in ("value", "low", "high")),
+                *(gain.get(end) for end in ("value", "low", "high")),
+                *(row["line"], row["lacks"]),
+            )
+        )
+    gain = "speedup" if read.unit else "better by"
+    return Table(
+        name=f"study_{number}_ladder",
+        title=f"Gain by size, {name}",
+        columns=(
+            Column("size", read.size_name or "size", kind="number"),
+            Column("first", "A"),
+            Column("second", "B"),
+            Column("trials_first", "trials of A", kind="integer"),
+            Column("trials_second", "of B", kind="integer"),
+            Column("mean_first", f"{read.metric} of A", kind="number"),
+            Column("mean_second", "of B", kind="number"),
+            Column("difference", "B - A", kind="number"),
+            Column("difference_low", "from", kind="number"),
+            Column("difference_high", "to", kind="number"),
+            Column("gain", gain, kind="number"),
+            Column("gain_low", "from", kind="number"),
+            Column("gain_high", "to", kind="number"),
+            Column("line", "the line", kind="number"),
+            Column("lacks", "why there is none"),
+        ),
+        rows=tuple(rows),
     )
 
 

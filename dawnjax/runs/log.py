@@ -61,6 +61,7 @@ EVENTS = {
     "host_sample": ("cpu_seconds", "memory_bytes"),
     "host_summary": ("hosts",),
     "diverged": ("step",),
+    "work": ("num_params", "flops_per_example"),
     "warning": ("message",),
     "trained": ("status", "step"),
     "attempt_end": ("status", "step"),

@@ -2,8 +2,9 @@
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
+from dawnjax.statistics import interval
 from dawnjax.statistics.interval import ALPHA, FEWEST_TRIALS
 from dawnjax.statistics.looks import false_verdicts
 
@@ -128,6 +129,37 @@ def _stein(
     reach = float(special.stdtrit(freedom, 1 - alpha) + special.stdtrit(freedom, power))
     needed = variance * (reach / distance) ** 2
     return math.ceil(needed) if needed <= MOST_TRIALS else None
+
+
+class Narrowest(NamedTuple):
+    """Narrowest difference that a number of trials finds with a probability of 80 %.
+
+    Attributes:
+      as_measured: If the deviation is the measured one.
+      at_most: If it is the greatest that the pilot trials cannot exclude at 5 %.
+    """
+
+    as_measured: float
+    at_most: float
+
+
+def narrowest(deviation: float, freedom: int, trials: int) -> Narrowest:
+    """Narrowest difference that so many trials of each side find, by the noise of pilot trials.
+
+    Args:
+      deviation: Of a single trial, in the unit of the difference or of a logarithm.
+      freedom: Degrees of freedom of that deviation: of one side's pilot trials one fewer.
+      trials: Of each side, 3 or more.
+
+    Source: J. Cohen, "Statistical Power Analysis for the Behavioral Sciences" (1988), chapter 2;
+    the bound of a deviation is that of the chi-square distribution.
+    """
+    from scipy import special
+
+    own = interval.freedom_of((1.0, 1.0), (trials, trials))
+    reach = float(special.stdtrit(own, 1 - ALPHA / 2) + special.stdtrit(own, POWER))
+    found = deviation * math.sqrt(2 / trials) * reach
+    return Narrowest(found, found * math.sqrt(freedom / special.chdtri(freedom, 1 - ALPHA)))
 
 
 def trials_needed(

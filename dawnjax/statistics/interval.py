@@ -78,6 +78,46 @@ class Interval:
         return ends_text(self.low, self.high, self.ends, text, known)
 
 
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """A difference with its standard error, and with a bias of which only bounds are known.
+
+    Attributes:
+      freedom: Degrees of freedom of the error.
+      bias: Least and greatest amount by which the value may be too great.
+    """
+
+    value: float
+    error: float
+    freedom: float
+    bias: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def least(self) -> float:
+        """Least distance from 0 that the bias leaves."""
+        low, high = self._bounds
+        return max(low, -high, 0.0)
+
+    @property
+    def p_different(self) -> float:
+        """Two-sided p value of no difference."""
+        return min(1.0, 2 * t_tail(self.freedom, self.least / self.error))
+
+    def p_equivalent(self, margin: float) -> float:
+        """P value of a difference of the margin or more, by two one-sided tests."""
+        low, high = self._bounds
+        return t_tail(self.freedom, min(margin - high, margin + low) / self.error)
+
+    def interval(self, alpha: float, trials: int) -> Interval:
+        low, high = self._bounds
+        half = t_quantile(self.freedom, 1 - alpha) * self.error
+        return Interval(self.value, low - half, high + half, 1 - alpha, trials)
+
+    @property
+    def _bounds(self) -> tuple[float, float]:
+        return self.value - self.bias[1], self.value - self.bias[0]
+
+
 def percent(level: float) -> str:
     """A level in words: `95 %`, `99.67 %`."""
     return f"{100 * level:.4g} %"

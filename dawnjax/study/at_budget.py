@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import operator
 import re
 import shlex
 from collections.abc import Callable, Sequence
@@ -11,32 +12,24 @@ import numpy as np
 
 from dawnjax.errors import ConfigError
 from dawnjax.page.words import rounded
-from dawnjax.statistics.budget import (
-    BETTER,
-    WORSE,
-    Curves,
-    IsoPoint,
-    QualityVerdict,
-    iso_quality,
-    judge_pairs,
-)
+from dawnjax.statistics.budget import BETTER, WORSE, QualityVerdict, judge_pairs
+from dawnjax.statistics.curves import Curves
 from dawnjax.statistics.further import Advice
 from dawnjax.statistics.interval import Interval
+from dawnjax.statistics.iso_quality import IsoPoint, iso_quality
 from dawnjax.statistics.sample import Sample
 from dawnjax.statistics.verdict import BETTER as FASTER
 from dawnjax.statistics.verdict import UNDECIDED
 from dawnjax.statistics.verdict import WORSE as SLOWER
-from dawnjax.study.figures import StudyFigures
 from dawnjax.study.sides import Side, apart
 from dawnjax.tasks.metric import declared_metrics
 from dawnjax.trials.group import OTHER, Entry
-from dawnjax.trials.ours import entries_of
 from dawnjax.trials.trial import Evaluation, Trial
 
 END = "end"
 UNITS = ("seconds", "steps", "tokens", "flops", "usd")
 
-_SAME_WORK = 1.01
+SAME_WORK = 1.01
 """Ratio of tokens a step, or of the sides' ends, above which a reader is told."""
 
 
@@ -50,10 +43,11 @@ class Budget:
     def __str__(self) -> str:
         if self.amount is None:
             return "at the last evaluation"
-        return f"at {_amount(self.unit, self.amount)}"
+        return f"at {in_unit(self.unit, self.amount)}"
 
 
-def _amount(unit: str, amount: float) -> str:
+def in_unit(unit: str, amount: float) -> str:
+    """An amount with its unit, such as `1,000 steps`."""
     text = f"{amount:,g}" if amount >= 1e6 else rounded(amount, 5)
     if unit == "usd":
         return f"{text} USD"
@@ -123,10 +117,11 @@ def curves(entry: Entry, unit: str, metric: str, given: str) -> Curves:
 _UNKNOWN = {
     "seconds": "has an evaluation without a time",
     "steps": "has an evaluation without a step",
-    "tokens": "does not tell its tokens; for other programs' logs give --tokens=COLUMN or a number "
-    "a step",
+    "tokens": "does not tell its tokens: runs of language models do; for other programs' logs give "
+    "--tokens=COLUMN or a number a step",
     "usd": "has an evaluation without a time",
-    "flops": "does not tell its FLOPs; for other programs' logs give --flops=COLUMN",
+    "flops": "does not tell its FLOPs: runs of older versions and self-play do not; for other "
+    "programs' logs give --flops=COLUMN",
 }
 
 
@@ -144,7 +139,7 @@ def _place_of(entry: Entry, unit: str, given: str) -> Callable[[Evaluation], flo
         return lambda row: row.step
     if unit == END:
         return lambda row: 0.0
-    return lambda row: row.metrics.get(unit) if entry.suite == OTHER else None
+    return operator.attrgetter(unit)
 
 
 def _times(amount: float | None, factor: float) -> float | None:
@@ -195,9 +190,8 @@ class Iso:
         if not self.points:
             return ""
         last = self.points[-1]
-        there = (
-            f"what A has at {_amount(self.unit, last.place)} ({metric} {rounded(last.quality, 5)})"
-        )
+        place, quality = in_unit(self.unit, last.place), rounded(last.quality, 5)
+        there = f"what A has at {place} ({metric} {quality})"
         found = last.speedup
         if last.is_at_first:
             return f"iso-quality: B has {there} at its first evaluation already"
@@ -205,21 +199,22 @@ class Iso:
             return f"iso-quality: B has not shown {there} within its evaluations"
         ends = "no band from fewer than 5 trials of each"
         if last.low is not None and last.high is not None:
-            ends = f"95 %: {_amount(self.unit, last.low)} to {_amount(self.unit, last.high)}"
-        elif min(found.trials, 5) and last.low is not None:
-            ends = f"95 %: from {_amount(self.unit, last.low)} on, without an upper end"
+            ends = f"95 %: {in_unit(self.unit, last.low)} to {in_unit(self.unit, last.high)}"
+        elif last.low is not None:
+            ends = f"95 %: from {in_unit(self.unit, last.low)} on, without an upper end"
         elif last.high is not None:
-            ends = f"95 %: up to {_amount(self.unit, last.high)}"
-        needs = f"iso-quality: B needs {_amount(self.unit, last.other)} to reach {there}"
+            ends = f"95 %: up to {in_unit(self.unit, last.high)}"
+        needs = f"iso-quality: B needs {in_unit(self.unit, last.other)} to reach {there}"
         return f"{needs} ({ends}), {found.value:.3f} times as fast"
 
     def to_json(self) -> dict[str, Any]:
         return {"unit": self.unit, "points": [dataclasses.asdict(point) for point in self.points]}
 
 
-def iso(first: Entry, second: Entry, metric: str = "") -> Iso | None:
-    """Iso-quality along the first unit that both sides tell: seconds, tokens or steps."""
-    for unit in ("seconds", "tokens", "steps"):
+def iso(first: Entry, second: Entry, metric: str = "", unit: str = "") -> Iso | None:
+    """Iso-quality along a unit, or the first that both sides tell: seconds, tokens or steps."""
+    units = (unit,) if unit in UNITS else ("seconds", "tokens", "steps")
+    for unit in units:
         try:
             sides = [curves(entry, unit, metric, "") for entry in (first, second)]
         except ConfigError:
@@ -263,10 +258,10 @@ class Qualities:
         found, (a, b) = verdict.difference, verdict.means
         if found is not None and a is not None and b is not None:
             digits = _digits(found.value, found.low, found.high)
-            ends = found.ends_text(digits)
+            value, ends = difference_text(found)
             kind = "95 % " if found.ends == "95 %" else ""
             text += f"; {self.metric} {a:.{digits}f} of A and {b:.{digits}f} of B, a difference of "
-            text += f"{found.value:+.{digits}f}" + (f" ({kind}{ends})" if ends else "")
+            text += value + (f" ({kind}{ends})" if ends else "")
         counts = sum(verdict.between)
         if counts:
             text += (
@@ -285,6 +280,14 @@ class Qualities:
             | verdict.to_json()
             for budget, verdict in zip(self.budgets, self.verdicts, strict=True)
         ]
+
+
+def difference_text(found: Interval | None) -> tuple[str, str]:
+    """A difference and its ends, with three digits of the smallest number."""
+    if found is None:
+        return "-", ""
+    digits = _digits(found.value, found.low, found.high)
+    return f"{found.value:+.{digits}f}", found.ends_text(digits)
 
 
 def _digits(*values: float | None) -> int:
@@ -342,43 +345,20 @@ def qualities(
     return found
 
 
-def arms_of(found: StudyFigures) -> list[Side]:
-    """Arms of a study as sides.
-
-    Raises:
-      ConfigError: An arm has no trial that is over, or its trials ran on several systems.
-    """
-    sides = []
-    for arm in found.own:
-        entries = entries_of(arm.trials.values())
-        if len(entries) != 1:
-            why = "ran on several systems" if entries else "has no trial that is over"
-            raise ConfigError(f"the arm {arm.name} {why}, so its quality is not compared")
-        sides.append(Side(given=arm.name, entry=entries[0], arm=arm.name))
-    return sides
-
-
-def _ends(entry: Entry, unit: str) -> list[float] | None:
-    """Where each trial's last evaluation lies; None where one does not tell it."""
-    found = []
-    for trial in entry.trials:
-        if not trial.evaluations:
-            continue
-        last = trial.evaluations[-1]
-        place = last.step if unit == "steps" else last.seconds_since_run_start
-        if place is None:
-            return None
-        found.append(float(place))
-    return found or None
+def ends_of(entry: Entry, unit: str) -> list[float]:
+    """Where each trial's last evaluation lies; empty where one does not tell it."""
+    place_of = _place_of(entry, unit, "")
+    found = [place_of(trial.evaluations[-1]) for trial in entry.trials if trial.evaluations]
+    return [] if None in found else [float(place) for place in found if place is not None]
 
 
 def _same_end(entries: Sequence[Entry]) -> Budget:
     said = []
-    for unit, most in (("steps", 1.0), ("seconds", _SAME_WORK)):
-        sides = [_ends(entry, unit) for entry in entries]
-        ends = [end for side in sides for end in side or ()]
-        if None in sides:
+    for unit, most in (("steps", 1.0), ("seconds", SAME_WORK)):
+        sides = [ends_of(entry, unit) for entry in entries]
+        if not all(sides):
             continue
+        ends = [end for side in sides for end in side]
         least, greatest = min(ends), max(ends)
         if greatest <= most * least:
             return Budget(END)
@@ -412,10 +392,10 @@ def _cautions(
             said += _different_ends(entries)
         elif any(side["short"] for side in verdict.missing):
             last = min(float(places[-1]) for side in sides for places in side.places if len(places))
-            said.append(f"every trial has an evaluation at {_amount(budget.unit, last)} or later")
+            said.append(f"every trial has an evaluation at {in_unit(budget.unit, last)} or later")
     work = [_tokens_a_step(entry) or 0.0 for entry in entries]
     is_steps = any(budget.unit == "steps" for budget in budgets)
-    if is_steps and min(work) and max(work) > _SAME_WORK * min(work):
+    if is_steps and min(work) and max(work) > SAME_WORK * min(work):
         said.append(
             f"a step of A is {work[0]:,.0f} tokens and of B {work[1]:,.0f}: equal steps are not "
             "equal work; --at=tokens=AMOUNT is"
@@ -426,24 +406,24 @@ def _cautions(
 def _different_ends(entries: tuple[Entry, Entry]) -> list[str]:
     said = []
     for unit in ("steps", "seconds"):
-        sides = [_ends(entry, unit) for entry in entries]
-        if sides[0] is None or sides[1] is None:
+        sides = [ends_of(entry, unit) for entry in entries]
+        if not all(sides):
             continue
-        means = [sum(side) / len(side) for side in sides if side]
-        if max(means) > _SAME_WORK * min(means):
+        means = [sum(side) / len(side) for side in sides]
+        if max(means) > SAME_WORK * min(means):
             said.append(
-                f"A ends at {_amount(unit, means[0])} and B at {_amount(unit, means[1])} (means): "
+                f"A ends at {in_unit(unit, means[0])} and B at {in_unit(unit, means[1])} (means): "
                 "the sides were not trained alike"
             )
+        elif unit == "steps":
+            return []  # whatever time they took
     return said
 
 
 def _tokens_a_step(entry: Entry) -> float | None:
     rows = [trial.evaluations[-1] for trial in entry.trials if trial.evaluations]
-    found = [
-        row.metrics["tokens"] / row.step for row in rows if row.step and "tokens" in row.metrics
-    ]
-    return sum(found) / len(found) if found and entry.suite == OTHER else None
+    found = [row.tokens / row.step for row in rows if row.step and row.tokens is not None]
+    return sum(found) / len(found) if found else None
 
 
 KEEP, DISCARD, MORE = "keep", "discard", "more_trials"

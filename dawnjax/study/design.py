@@ -20,6 +20,7 @@ from dawnjax.config.techniques import Technique
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.limits import Limit, OneOrMore, check_fields, within
 from dawnjax.page.words import shortened
+from dawnjax.statistics.ladder import FEWEST_SIZES
 from dawnjax.statistics.looks import looks_of
 from dawnjax.study.axes import DISTRIBUTIONS, Axis, axis_of
 from dawnjax.trials.origin import Origin
@@ -48,9 +49,12 @@ class Study:
         arm for each number of devices; `lesion`, the whole recipe and the recipe less each
         technique; `factor`, the recipe without any technique, with each alone, and with one more at
         a time; `threshold`, one arm whose trials are read at several targets; `search`, drawn
-        recipes, the fastest of which is judged on fresh seeds.
+        recipes, the fastest of which is judged on fresh seeds; `ladder`, the recipe without and
+        with one change at each of several sizes.
       axes: Fields and values of a grid, each as FIELD=VALUE,VALUE: `global_batch_size=32,64`. Those
-        of a search may be distributions too: FIELD=log(0.01,1), uniform(a,b) or int(a,b).
+        of a search may be distributions too: FIELD=log(0.01,1), uniform(a,b) or int(a,b). A size of
+        a ladder is the first value of each axis, the next size the second, and so on.
+      change: What a ladder changes at each size, as FIELD=VALUE.
       search: How a search chooses: `random`, by one trial of each recipe; `asha`, by successive
         halving: a recipe gets more trials while its time is among the faster half so far.
       trials: Trials that a search chooses by; the trials that judge its winner come on top.
@@ -74,8 +78,11 @@ class Study:
     """
 
     experiment: str = ""
-    kind: Literal["seeds", "grid", "scaling", "lesion", "factor", "threshold", "search"] = "seeds"
+    kind: Literal[
+        "seeds", "grid", "scaling", "lesion", "factor", "threshold", "search", "ladder"
+    ] = "seeds"
     axes: _Names = ()
+    change: _Names = ()
     search: Literal["", "random", "asha"] = ""
     trials: Annotated[int, Limit(lambda n: 0 <= n <= MOST_TRIALS, "lie in 0 to 10,000")] = 0
     techniques: _Names = ()
@@ -154,6 +161,8 @@ def arms_of(study: Study, known: Sequence[Technique], experiment: Experiment) ->
     _refuse_fields_of_other_kinds(study)
     if study.kind == "grid":
         arms = tuple(_grid(study))
+    elif study.kind == "ladder":
+        arms = tuple(_ladder(study))
     elif study.kind == "search":
         arms = tuple(_at_the_ends(study))
     elif study.kind == "scaling":
@@ -175,6 +184,8 @@ def arms_of(study: Study, known: Sequence[Technique], experiment: Experiment) ->
             raise ConfigError(f"two arms would share a folder: {first.name!r} and {arm.name!r}")
     if study.looks > 1 and (len(arms) == 1 or study.search):
         raise ConfigError(f"looks={study.looks}: a study of one arm has nothing to compare")
+    if study.looks > 1 and study.kind == "ladder":
+        raise ConfigError(f"looks={study.looks}: a ladder is judged once, at its end")
     _refuse_too_many(len(arms), study)
     return arms
 
@@ -224,7 +235,8 @@ def trials_of(study: Study, arms: Sequence[Arm]) -> tuple[TrialPlan, ...]:
 
 
 _FIELD_OF_KIND = {
-    "axes": ("grid", "search"),
+    "axes": ("grid", "search", "ladder"),
+    "change": ("ladder",),
     "search": ("search",),
     "trials": ("search",),
     "techniques": ("lesion", "factor"),
@@ -235,6 +247,7 @@ _FIELD_OF_KIND = {
 }
 _NEEDED = {
     "grid": ("axes",),
+    "ladder": ("axes", "change"),
     "threshold": ("thresholds",),
     "scaling": ("devices",),
     "search": ("search", "trials", "axes"),
@@ -253,7 +266,8 @@ def _refuse_fields_of_other_kinds(study: Study) -> None:
             raise ConfigError(f"a study of kind {study.kind} needs {needed}: {why}")
 
 
-def _grid(study: Study) -> Iterator[Arm]:
+def _listed(study: Study) -> list[Axis]:
+    """Axes of a study that draws nothing."""
     axes = [axis_of(text) for text in study.axes]
     for text, axis in zip(study.axes, axes, strict=True):
         if axis.distribution:
@@ -261,6 +275,35 @@ def _grid(study: Study) -> Iterator[Arm]:
                 f"axis {text!r} is a distribution, which a search draws from: add --search=random "
                 "--trials=32, or list values"
             )
+    return axes
+
+
+_WHOLE_BUDGET = "--evaluation.stop_at_target=false"
+
+
+def _ladder(study: Study) -> Iterator[Arm]:
+    """At each size an arm without the change, and one with it."""
+    axes = _listed(study)
+    sizes = {len(axis.values) for axis in axes}
+    if len(sizes) > 1 or max(sizes) < FEWEST_SIZES:
+        raise ConfigError(
+            f"the axes of a ladder have one value for each of {FEWEST_SIZES} or more sizes: "
+            f"{', '.join(study.axes)}"
+        )
+    if wrong := next((text for text in study.change if "=" not in text), ""):
+        raise ConfigError(f"change={wrong} must be FIELD=VALUE")
+    names = " ".join(text.rpartition(".")[2] for text in study.change)
+    flags = tuple(f"--{text.lstrip('-')}" for text in study.change)
+    for point in zip(*(axis.values for axis in axes), strict=True):
+        first = arm_at(axes, point)
+        # To the whole budget: trials that end at their target would end apart.
+        first = dataclasses.replace(first, flags=(*first.flags, _WHOLE_BUDGET))
+        yield first
+        yield Arm(_short(f"{first.name} {names}"), (*first.flags, *flags))
+
+
+def _grid(study: Study) -> Iterator[Arm]:
+    axes = _listed(study)
     _refuse_too_many(math.prod(len(axis.values) for axis in axes), study)  # before they are made
     for point in itertools.product(*(axis.values for axis in axes)):
         yield arm_at(axes, point)

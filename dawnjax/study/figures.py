@@ -9,17 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from dawnjax.config.config_json import to_json
+from dawnjax.errors import ConfigError
 from dawnjax.page import words
 from dawnjax.statistics.interval import Interval
 from dawnjax.statistics.verdict import MARGIN, Verdict
 from dawnjax.study.design import Arm, Look, Study, TrialPlan, trials_of
 from dawnjax.study.disturbed import Disturbed, disturbed
+from dawnjax.study.ladder import Ladder, ladder
 from dawnjax.study.reading import read_study, trials_over
 from dawnjax.study.search import SearchFigures, search_figures
+from dawnjax.study.sides import Side
 from dawnjax.study.verdicts import Looks, cost_of_looks, words_of_cost
 from dawnjax.trials.figures import Figures
 from dawnjax.trials.figures import figures as figures_of
 from dawnjax.trials.hosts import hosts_of
+from dawnjax.trials.ours import entries_of
 from dawnjax.trials.target import Target
 from dawnjax.trials.trial import Trial
 
@@ -175,6 +179,8 @@ class StudyFigures:
       arms: One for each arm or threshold, in the study's order; of a search its winner's.
       search: Figures of a search; None for any other study.
       looks: Cost of its looks (`verdicts.cost_of_looks`); None for one arm or an unfinished study.
+      ladder: Gains of a ladder; None for any other study, or while an arm has no trial.
+      no_ladder: Why there is none.
     """
 
     name: str
@@ -182,11 +188,34 @@ class StudyFigures:
     arms: tuple[ArmFigures, ...]
     search: SearchFigures | None = None
     looks: dict[str, Any] | None = None
+    ladder: Ladder | None = None
+    no_ladder: str = ""
 
     @property
     def own(self) -> Sequence[ArmFigures]:
         """Arms with trials of their own: all thresholds are read from the same trials."""
         return self.arms[:1] if self.study.kind == "threshold" else self.arms
+
+    @property
+    def sides(self) -> list[Side]:
+        """Arms as sides of a comparison.
+
+        Raises:
+          ConfigError: An arm has no trial that is over, or its trials ran on several systems.
+        """
+        sides = []
+        for arm in self.own:
+            entries = entries_of(arm.trials.values())
+            if len(entries) != 1:
+                why = "ran on several systems" if entries else "has no trial that is over"
+                raise ConfigError(f"the arm {arm.name} {why}, so its quality is not compared")
+            sides.append(Side(given=arm.name, entry=entries[0], arm=arm.name))
+        return sides
+
+    @property
+    def pairs(self) -> list[tuple[Side, Side]]:
+        """Of a ladder the sides of each size: without the change, and with it."""
+        return list(zip(self.sides[::2], self.sides[1::2], strict=True))
 
     @property
     def best(self) -> ArmFigures | None:
@@ -207,6 +236,7 @@ class StudyFigures:
             )
         said += itertools.chain.from_iterable(arm.cautions for arm in self.arms)
         said += words_of_cost(self.looks) if self.looks else []
+        said += [f"no ladder yet: {self.no_ladder}"] if self.no_ladder else []
         machines = [machine for arm in self.arms for machine in arm.machines]
         if self.study.kind == "scaling" and any("cpu" in machine for machine in machines):
             said.append(
@@ -220,6 +250,7 @@ class StudyFigures:
             "schema_version": SCHEMA_VERSION,
             "study": to_json(self.study),
             "arms": [arm.to_json() for arm in self.arms],
+            "ladder": self.ladder and self.ladder.to_json(),
             "best": self.best and self.best.name,
             "search": self.search and dataclasses.asdict(self.search),
             "looks": self.looks,
@@ -259,13 +290,19 @@ def figures(
     """
     search = search_figures(study, runs)
     cost = cost_of_looks(looks_made, len(arms) - 1) if looks_made and len(arms) > 1 else None
-    return StudyFigures(
+    found = StudyFigures(
         name=out.resolve().name,
         study=study,
         arms=tuple(_arms(study, arms, runs, margin)),
         search=search,
-        looks=None if search else cost,
+        looks=None if search or study.kind == "ladder" else cost,
     )
+    if study.kind != "ladder":
+        return found
+    try:
+        return dataclasses.replace(found, ladder=ladder(found.pairs))
+    except ConfigError as error:
+        return dataclasses.replace(found, no_ladder=str(error))
 
 
 def _arms(
@@ -284,6 +321,8 @@ def _arms(
         return [_arm(study, arm, trials, value) for value in study.thresholds]
     if study.search:
         return [_arm(study, arm, trials) for arm, trials in of_arms.items() if trials]
+    if study.kind == "ladder":  # an arm is compared with that of its size
+        return [_arm(study, arm, trials) for arm, trials in of_arms.items()]
     verdicts = Looks(study, margin).verdicts(of_arms)
     first = [*of_arms[arms[0]].values()]
     found = []

@@ -19,7 +19,7 @@ def text_of(found: StudyFigures) -> str:
     """Table of the arms, and what a reader must know beside it."""
     rows, search = found.arms, found.search
     head = ["arm", "reached", "mean s", "CV", "expected s", "95 %", "epochs", "examples/s"]
-    compares = found.study.kind not in ("seeds", "threshold", "search")
+    compares = found.study.kind not in ("seeds", "threshold", "search", "ladder")
     has_wire = any(row.exposed_communication is not None for row in rows)
     head += ["exposed"] if has_wire else []
     head += ["/ first", "95 %", "verdict"] if compares else []
@@ -42,6 +42,7 @@ def text_of(found: StudyFigures) -> str:
         if row.verdict and row.verdict.word not in (FASTER, SLOWER):
             why = f"{row.name} (B) beside {rows[0].name} (A): {row.verdict.why}"
             parts.append("; ".join(filter(None, [why, row.advice])))
+    parts += ["", *found.ladder.lines()] if found.ladder else []
     return "\n".join([*parts, *found.remarks])
 
 

@@ -29,7 +29,7 @@ with epy.lazy_imports():
 
 Arrays = dict[str, "jax.Array"]
 
-RESERVED_METRICS = ("step", "epoch", "seconds_since_run_start")
+RESERVED_METRICS = ("step", "epoch", "seconds_since_run_start", "tokens", "flops")
 RESERVED_ARRAYS = ("index", "epoch", "mask")
 """Names that a run gives to rows of a result, and to arrays of a batch."""
 

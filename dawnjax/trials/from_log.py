@@ -1,7 +1,7 @@
 """A trial from the log of its run, which is the only truth about it."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dawnjax import records
@@ -151,6 +151,7 @@ def _recipe(run: LoggedRun, record: Event) -> dict[str, Any]:
         "overrides": record["overrides"],
         "seed": record["seed"],
         "model": str(model.get("tag", "")) if isinstance(model, dict) else "",
+        "num_params": (last_event(run.events, "work") or {}).get("num_params"),
         "official": official if isinstance(official, str) else "",
         "target_note": experiment["target_note"],
         "initialized_from": str(experiment.get("initial_state", "")),
@@ -238,10 +239,12 @@ def _target(record: Event) -> Target:
 def _evaluations(run: LoggedRun, target: Target) -> tuple[Evaluation, ...]:
     """Evaluations by step: the first measurement, where an attempt repeated work."""
     rows: dict[int, Evaluation] = {}
+    work_before = _work(run)
     for event in events_of(run.events, "evaluation"):
         seconds = run.run_seconds(event)
         evaluation = Evaluation(
             step=event["step"],
+            **work_before(event["step"]),
             epoch=event["epoch"],
             seconds_since_run_start=None if seconds is None else round(seconds, 6),
             value=number(event["metrics"].get(target.metric)),
@@ -249,6 +252,29 @@ def _evaluations(run: LoggedRun, target: Target) -> tuple[Evaluation, ...]:
         )
         rows.setdefault(event["step"], evaluation)
     return tuple(rows[step] for step in sorted(rows))
+
+
+def _work(run: LoggedRun) -> Callable[[int], dict[str, float]]:
+    """Tokens and model FLOPs of the examples before a step, where the log tells them."""
+    record, work = last_event(run.events, "experiment"), last_event(run.events, "work") or {}
+    assert record is not None
+    spans, flops = spans_of(record), work.get("flops_per_example") or ()
+    tokens = record.get("parts_of_examples", {}).get("tokens")
+
+    def before(step: int) -> dict[str, float]:
+        examples = [
+            span.examples_before(min(step, span.last_step)) - span.first_example
+            for span in spans
+            if span.first_step < step
+        ]
+        found = {}
+        if tokens:
+            found["tokens"] = sum(examples) * tokens
+        if flops:
+            found["flops"] = sum(n * of for n, of in zip(examples, flops, strict=False))
+        return found
+
+    return before
 
 
 def number(value: Any) -> float:

@@ -180,6 +180,7 @@ _TRIAL_FIELDS = tuple(
         "epochs_to_target",
         "status",
         "seed",
+        "num_params",
         "evaluations",
         "run_id",
         "first_losses",
@@ -212,18 +213,21 @@ def _without_defaults(value: Any, fields: Iterable[dataclasses.Field]) -> dict[s
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Evaluation):  # millions of them
-        return {
+        row = {
             "epoch": value.epoch,
             "seconds_since_run_start": value.seconds_since_run_start,
-            "value": value.value,
         }
+        if value.value == value.value:  # JSON has no NaN
+            row["value"] = value.value
+        # Official logs count none of these.
+        for name in ("step", "tokens", "flops"):
+            if (count := getattr(value, name)) is not None:
+                row[name] = count
+        return row
     if dataclasses.is_dataclass(value):
         return _without_defaults(value, dataclasses.fields(value))
     if isinstance(value, list | tuple):
-        # JSON has no NaN.
-        return [
-            _plain(it) for it in value if not (isinstance(it, Evaluation) and it.value != it.value)
-        ]
+        return [_plain(it) for it in value]
     return value
 
 

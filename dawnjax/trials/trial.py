@@ -6,6 +6,7 @@
 import dataclasses
 import datetime
 import itertools
+import math
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,18 @@ class Evaluation:
       seconds_since_run_start: When it ended; None where the log has no time for it.
       value: The target's first metric, in the target's unit; NaN where it is no finite number.
       step: Steps trained before it; None where the log does not count them.
+      tokens: Tokens trained before it; None where the log does not count them.
+      flops: FLOPs spent before it: of ours the model FLOPs of the training examples; None where
+        the log does not count them.
       metrics: Of ours: everything it measured, by name; NaN and infinities as text.
     """
 
     epoch: float | None
     seconds_since_run_start: float | None
-    value: float
+    value: float = math.nan
     step: int | None = None
+    tokens: float | None = None
+    flops: float | None = None
     metrics: dict[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
 
@@ -67,6 +73,7 @@ class Trial:
       overrides: Flags that changed the experiment.
       date: Day (UTC) on which it started, `YYYY-MM-DD`; empty if unknown.
       model: Tag of its model.
+      num_params: Its parameters; None where the log does not tell.
       official: The official benchmark that the experiment names; empty if none.
       target: What was to be reached.
       target_note: How the target was chosen, where that could flatter the result.
@@ -165,6 +172,7 @@ class Trial:
     overrides: dict[str, Any] = dataclasses.field(default_factory=dict)
     date: str = ""
     model: str = ""
+    num_params: int | None = None
     official: str = ""
     target: Target = Target()
     target_note: str = ""
@@ -280,12 +288,18 @@ class Trial:
         plain = records.plain(dataclasses.replace(self, directory=None, fields={}))
         for row in plain["evaluations"]:
             del row["value"]
+            for name in _IF_KNOWN:
+                if row[name] is None:
+                    del row[name]
             row |= row.pop("metrics")
         return {name: value for name, value in plain.items() if name not in _NOT_WRITTEN}
 
 
 _NOT_WRITTEN = ("name", "fields", "began_unix_seconds", "directory")
 """What says how it was read."""
+
+_IF_KNOWN = ("tokens", "flops")
+"""What an evaluation of `result.json` has where it is known."""
 
 
 def schema() -> dict[str, Any]:
@@ -298,7 +312,7 @@ def schema() -> dict[str, Any]:
     definitions["Evaluation"]["properties"].pop("value")
     definitions["Evaluation"]["properties"].pop("metrics")
     for kind in definitions.values():
-        kind["required"] = sorted(kind["properties"])
+        kind["required"] = sorted(kind["properties"].keys() - _IF_KNOWN)
         del kind["description"]  # the page of the fields has each one's meaning
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -46,12 +46,14 @@ def test_results_are_compared_reported_and_checked_without_jax(tmp_path):
         ["--version"],
         ["compare", *sides],
         ["compare", *runs],
+        ["study", "--noise", sides[0]],
+        ["import", *sides, f"--out={tmp_path}/logs.jsonl"],
         ["report", *sides, *runs, "--target=3.02", f"--out={tmp_path}/page"],
         ["check", f"{tmp_path}/c/0"],
         ["import", "--help"],
         ["runs", str(tmp_path)],
     )
-    assert re.findall(r"^status (\d+)$", done.stdout, re.MULTILINE) == ["0"] * 7, done.stderr
+    assert re.findall(r"^status (\d+)$", done.stdout, re.MULTILINE) == ["0"] * 9, done.stderr
     assert "verdict at the last evaluation" in done.stdout and "verdict: B is slower" in done.stdout
 
 

@@ -1,10 +1,12 @@
 """Each form of log as it is written elsewhere, read as trials."""
 
+import contextlib
 import itertools
 import json
 import math
 import re
 import shutil
+import sqlite3
 import struct
 import tarfile
 from pathlib import Path
@@ -12,9 +14,10 @@ from pathlib import Path
 import pytest
 from made_other_logs import curve, write_lines
 
+from dawnjax.errors import RunError
 from dawnjax.other_logs.columns import Columns
 from dawnjax.other_logs.log_lines import LogLines
-from dawnjax.other_logs.reading import is_other_log, read_entry
+from dawnjax.other_logs.reading import is_other_log, read_entry, read_logs
 
 
 def points(trial):
@@ -241,3 +244,55 @@ def test_printed_lines_of_a_public_race(tmp_path, test_data):
         assert (row.step, row.value) == (int(step), float(value))
         assert row.seconds_since_run_start == pytest.approx(int(milliseconds) / 1000)
     assert json.dumps(entry.to_json(), allow_nan=False)
+
+
+TABLES = """
+CREATE TABLE experiments (experiment_id INTEGER, name TEXT);
+CREATE TABLE runs (run_uuid TEXT, name TEXT, experiment_id INTEGER, start_time INTEGER,
+                   lifecycle_stage TEXT);
+CREATE TABLE metrics (key TEXT, value FLOAT, timestamp INTEGER, run_uuid TEXT, step INTEGER,
+                      is_nan BOOLEAN);
+CREATE TABLE params (key TEXT, value TEXT, run_uuid TEXT);
+INSERT INTO experiments VALUES (0, 'Default'), (1, 'before'), (2, 'after');
+INSERT INTO params VALUES ('seed', '7', 'bb22bb22bb');
+INSERT INTO runs VALUES ('aa11aa11aa', 'calm', 1, 1700000000000, 'active'),
+                        ('bb22bb22bb', 'wild', 1, 1700000100000, 'active'),
+                        ('cc33cc33cc', 'gone', 1, 1700000000000, 'deleted'),
+                        ('dd44dd44dd', 'late', 2, 1700000000000, 'active');
+INSERT INTO metrics VALUES ('val_loss', 3.0, 1700000005000, 'aa11aa11aa', 20, 0),
+                           ('val_loss', 4.0, 1700000002500, 'aa11aa11aa', 10, 0),
+                           ('loss', 9.0, 1700000001000, 'aa11aa11aa', 1, 0),
+                           ('val_loss', 0.0, 1700000102000, 'bb22bb22bb', 10, 1),
+                           ('val_loss', 1.0, 1700000002000, 'cc33cc33cc', 10, 0),
+                           ('val_loss', 2.0, 1700000002000, 'dd44dd44dd', 10, 0);
+"""
+
+
+def test_a_database_of_mlflow(tmp_path):
+    """Each experiment is an entry; a deleted run is no trial."""
+    path = tmp_path / "mlflow.db"
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.executescript(TABLES)
+    assert is_other_log(path)
+    after, before = read_logs(path, Columns())
+    assert (after.source, before.source) == ("after", "before")
+    assert [(trial.name, trial.seed) for trial in before.trials] == [
+        ("calm aa11aa11", None),
+        ("wild bb22bb22", 7),
+    ]
+    assert points(before.trials[0]) == [(10, 2.5, 4.0), (20, 5.0, 3.0)]
+    assert math.isnan(before.trials[1].evaluations[0].value)
+    assert [trial.name for trial in after.trials] == ["late dd44dd44"]
+    (tmp_path / "other.db").write_bytes(b"no database, of any kind at all" * 9)
+    with pytest.raises(RunError, match="cannot read .* as a database of MLflow: file is not a"):
+        is_other_log(tmp_path / "other.db")
+
+
+def test_a_deleted_run_of_mlflows_folders_is_no_trial(tmp_path):
+    for run, stage in (("aa", "active"), ("bb", "deleted")):
+        folder = tmp_path / run
+        write(folder / "meta.yaml", f"lifecycle_stage: {stage}\nstart_time: 1700000000000\n")
+        write(folder / "metrics" / "val_loss", "1700000002500 3.0 10\n")
+        write(folder / "params" / "seed", "4")
+    [trial] = read_entry(tmp_path, Columns()).trials
+    assert (trial.name, trial.seed) == ("aa", 4)

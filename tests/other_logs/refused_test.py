@@ -83,7 +83,7 @@ CASES = {
         "a.csv",
         "val_loss\n3\n",
         (),
-        "no column tells the step or the time of val_loss, among val_loss; give --step=COLUMN",
+        "the trials do not end at one step or time: give --target=VALUE for the times to it",
     ),
     "a step that is no number": (
         "a.csv",

@@ -7,7 +7,9 @@ import pytest
 from made_other_logs import normal
 from scipy import stats
 
-from dawnjax.statistics.budget import Curves, iso_quality, judge_at
+from dawnjax.statistics.budget import judge_at
+from dawnjax.statistics.curves import Curves
+from dawnjax.statistics.iso_quality import iso_quality
 from dawnjax.statistics.sample import Sample
 
 

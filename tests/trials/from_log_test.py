@@ -40,6 +40,34 @@ def test_one_attempt():
     assert result.time_uncertainty_seconds == 0.0
 
 
+def test_the_work_before_an_evaluation():
+    """100 examples at step 10, 200 at step 20: 50 tokens and 3,000 FLOPs each."""
+    log = one_attempt()
+    described = next(event for event in log.events if event["event"] == "experiment")
+    described["parts_of_examples"] = {"tokens": 50.0}
+    log.add("work", 13.0, num_params=123, flops_per_example=[3000.0])
+    result = trial_of(log.events)
+    assert result.num_params == 123
+    assert [(row.tokens, row.flops) for row in result.evaluations] == [(5e3, 3e5), (1e4, 6e5)]
+    assert result.to_json()["evaluations"][0]["tokens"] == 5e3
+    # A log that does not tell them gives none, and the result has no such fields.
+    result = trial_of(one_attempt().events)
+    assert [(row.tokens, row.flops) for row in result.evaluations] == [(None, None)] * 2
+    assert "tokens" not in result.to_json()["evaluations"][0] and result.num_params is None
+
+
+def test_the_work_of_stages():
+    """10 steps of 10 examples, then 10 of 20, whose examples take twice the FLOPs."""
+    log = one_attempt()
+    described = next(event for event in log.events if event["event"] == "experiment")
+    first = described["spans"][0] | {"last_step": 10}
+    second = {"index": 1, "first_step": 10, "last_step": 80, "first_example": 100}
+    described["spans"] = [first, {**second, "global_batch_size": 20, "values": {}}]
+    log.add("work", 13.0, num_params=1, flops_per_example=[1000.0, 2000.0])
+    flops = [row.flops for row in trial_of(log.events).evaluations]
+    assert flops == [100 * 1000.0, 100 * 1000.0 + 200 * 2000.0]
+
+
 def test_a_run_without_a_recorded_step_has_no_throughput():
     log = Log().begin(0.0).add("run_start", 8.0).add("phase", 8.0, name="train")
     result = trial_of(log.add("attempt_end", 9.0, status="failed", step=0).events)

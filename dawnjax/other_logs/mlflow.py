@@ -1,0 +1,103 @@
+"""Runs of MLflow: a database, whose experiments are entries, or the folders of the older store.
+
+Source: the tables are those of MLflow 3 (`runs`, `metrics`, `params`, `experiments`); a file of the
+older store has lines `milliseconds value step` of one metric of one run.
+"""
+
+import contextlib
+import re
+import sqlite3
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+
+from dawnjax import records
+from dawnjax.errors import RunError
+from dawnjax.other_logs.rows import MOST_BYTES, RUN, Cells, Row, lines
+
+SUFFIX = ".db"
+
+_DELETED = re.compile(rb"^lifecycle_stage: deleted$", re.MULTILINE)
+_START = re.compile(rb"^start_time: (\d+)$", re.MULTILINE)
+
+_EXPERIMENTS = """
+    SELECT DISTINCT experiments.name FROM experiments JOIN runs USING (experiment_id)
+    WHERE runs.lifecycle_stage = 'active' ORDER BY experiments.name
+"""
+_METRICS = """
+    SELECT run_uuid, runs.name, start_time, key, value, is_nan, timestamp, step
+    FROM metrics JOIN runs USING (run_uuid) JOIN experiments USING (experiment_id)
+    WHERE experiments.name = ? AND runs.lifecycle_stage = 'active'
+    ORDER BY run_uuid, step, timestamp
+"""
+_SEEDS = "SELECT run_uuid, value FROM params WHERE key = 'seed'"
+
+
+def experiments(path: Path) -> list[str]:
+    """Names of the experiments in a database that have runs; empty where it is none of MLflow's.
+
+    Raises:
+      RunError: It cannot be read.
+    """
+    with _opened(path) as database:
+        found = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        tables = {name for (name,) in found}
+        if not {"experiments", "runs", "metrics", "params"} <= tables:
+            return []
+        return [name for (name,) in database.execute(_EXPERIMENTS)]
+
+
+def rows(path: Path, experiment: str) -> Iterator[Row]:
+    """Rows of the runs of one experiment in a database; deleted runs are none."""
+    with _opened(path) as database:
+        seeds = dict(database.execute(_SEEDS))
+        found = database.execute(_METRICS, (experiment,))
+        for number, row in enumerate(found, start=1):
+            run, name, start, key, value, is_nan, moment, step = row
+            cells: Cells = {RUN: f"{name} {run[:8]}", "step": step}
+            cells[key] = "nan" if is_nan else value
+            cells |= _seconds(moment, start)
+            yield number, cells | ({"seed": seeds[run]} if run in seeds else {})
+
+
+def folder(path: Path) -> Iterator[Row]:
+    """Rows of one run in the older file store, `metrics/NAME` and `meta.yaml`.
+
+    Raises:
+      RunError: A line is of another form.
+    """
+    about = records.read_plain(path / "meta.yaml")
+    if _DELETED.search(about):
+        return
+    start, metrics = _START.search(about), path / "metrics"
+    seed = path / "params" / "seed"
+    told: Cells = {"seed": records.read_plain(seed).decode()} if seed.is_file() else {}
+    for file in sorted(it for it in metrics.rglob("*") if it.is_file()):
+        name = file.relative_to(metrics).as_posix()
+        for number, line in lines(file):
+            try:
+                moment, value, step = line.split()[:3]
+                cells: Cells = {"step": int(step), name: float(value)}
+                cells |= _seconds(int(moment), start and int(start[1]))
+            except ValueError:
+                raise RunError(f"{file}:{number} is no line of MLflow's") from None
+            yield number, cells | told
+
+
+def _seconds(moment: int, start: int | None) -> Cells:
+    """Seconds since a run's start; the moment itself where that is not known."""
+    return {"timestamp": moment} if start is None else {"seconds": (moment - start) / 1000}
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[sqlite3.Connection]:
+    """A database that is only read; what it lacks, or is damaged, is a `RunError`."""
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise RunError(f"{path} has more than {MOST_BYTES:,} bytes")
+        quoted = urllib.parse.quote(str(path.resolve()))
+        with contextlib.closing(sqlite3.connect(f"file:{quoted}?mode=ro", uri=True)) as database:
+            yield database
+    except (OSError, sqlite3.Error, TypeError) as error:
+        reason = " ".join(str(error).split())
+        raise RunError(f"cannot read {path} as a database of MLflow: {reason}") from None

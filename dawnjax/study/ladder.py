@@ -1,0 +1,254 @@
+"""A ladder of sizes: the gain of one change at each, and its trend, from runs or logs."""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from dawnjax.errors import ConfigError
+from dawnjax.page.table import of_words
+from dawnjax.statistics.interval import Interval
+from dawnjax.statistics.ladder import Gain, Trend, quality, speedup, trend
+from dawnjax.statistics.verdict import MARGIN, UNDECIDED
+from dawnjax.study.at_budget import (
+    END,
+    SAME_WORK,
+    Budget,
+    curves,
+    difference_text,
+    direction_of,
+    ends_of,
+    in_unit,
+)
+from dawnjax.study.sides import Side, refuse_shared_trials
+
+_ALONG = ("tokens", "steps", "flops", "seconds")
+"""Units along which a speedup is told where no budget names one: the first that all sides tell and
+in which the trials of a side end together."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ladder:
+    """Gains of B over A at several sizes.
+
+    Attributes:
+      unit: That of the speedup; empty where the gain is a difference of the metric.
+      sizes: Ascending.
+      size_name: What a size counts, `parameters`; empty where the user gave it.
+      sides: Of each size the paths or arms.
+      margin: Ratio of speedups, or difference, that counts as no change; None if none does.
+    """
+
+    metric: str
+    direction: str
+    budget: Budget
+    unit: str
+    sizes: tuple[float, ...]
+    size_name: str
+    sides: tuple[tuple[str, str], ...]
+    gains: tuple[Gain, ...]
+    trend: Trend
+    margin: float | None
+    cautions: tuple[str, ...]
+
+    def shown(self, found: Interval | None) -> Interval | None:
+        """A gain in the reader's unit: the speedup of its logarithm, or the difference itself."""
+        if found is None or not self.unit:
+            return found
+        low, high = (None if end is None else math.exp(end) for end in (found.low, found.high))
+        return dataclasses.replace(found, value=math.exp(found.value), low=low, high=high)
+
+    @property
+    def fitted(self) -> tuple[float, ...]:
+        """Gain of the line at each size, in the reader's unit."""
+        return tuple(math.exp(gain) if self.unit else gain for gain in self.trend.line)
+
+    def lines(self) -> list[str]:
+        """Table of the sizes, then the verdict and the cautions."""
+        gain = f"speedup in {self.unit}" if self.unit else f"better by ({self.metric})"
+        head = [
+            self.size_name or "size",
+            "trials",
+            f"{self.metric} of A",
+            "B - A",
+            "95 %",
+            gain,
+            "95 %",
+        ]
+        rows = []
+        for size, found, line in itertools.zip_longest(self.sizes, self.gains, self.fitted):
+            a, of_difference = found.means[0], found.difference
+            told = difference_text(of_difference)
+            interval = self.shown(found.interval)
+            row = [f"{size:,.10g}", f"{found.trials[0]} and {found.trials[1]}"]
+            places = len(told[0].partition(".")[2])
+            row += ["-" if a is None else f"{a:.{places}f}", *told]
+            digits = 3 if self.unit else _decimals(interval)
+            row += (
+                ["-", ""]
+                if interval is None
+                else [f"{interval.value:.{digits}f}", interval.ends_text(digits)]
+            )
+            rows.append([*row, "-" if line is None else f"{line:.{digits}f}"])
+        table = of_words([*head, "the line"], rows).to_text()
+        lacking = [
+            f"  at {size:,.10g}: {found.lacks}"
+            for size, found in zip(self.sizes, self.gains, strict=True)
+            if found.lacks
+        ]
+        return [table, *lacking, "", self.sentence(), *(f"  caution: {it}" for it in self.cautions)]
+
+    def sentence(self) -> str:
+        """The verdict in one line."""
+        found = self.trend
+        subject = "" if found.word == UNDECIDED else "the gain "
+        text = f"verdict of the ladder {self.budget}: {subject}{found.word}: {found.why}"
+        change = self.shown(found.change)
+        if change is not None:
+            first, last = (f"{size:,.10g}" for size in (self.sizes[0], self.sizes[-1]))
+            digits = 3 if self.unit else _decimals(change)
+            by = (
+                f"the speedup changes by a factor of {change.value:.3f}"
+                if self.unit
+                else f"the gain changes by {change.value:+.{digits}f}"
+            )
+            span = f"{first} to {last} {self.size_name}" if self.size_name else f"{first} to {last}"
+            text += (
+                f"; from {span} {by} (95 % {change.ends_text(digits)}); beyond that it is unknown"
+            )
+        return text
+
+    def to_json(self) -> dict[str, Any]:
+        rows = [
+            {
+                "size": size,
+                "a": a,
+                "b": b,
+                "trials": list(found.trials),
+                "means": list(found.means),
+                "difference": _json(found.difference),
+                "gain": _json(self.shown(found.interval)),
+                "line": line,
+                "lacks": found.lacks,
+            }
+            for size, (a, b), found, line in itertools.zip_longest(
+                self.sizes, self.sides, self.gains, self.fitted
+            )
+        ]
+        return {
+            "word": self.trend.word,
+            "why": self.trend.why,
+            "at": {"unit": self.budget.unit, "amount": self.budget.amount},
+            "metric": self.metric,
+            "direction": self.direction,
+            "gain_is": f"speedup in {self.unit}" if self.unit else f"difference of {self.metric}",
+            "size_is": self.size_name,
+            "margin": self.margin,
+            "change": _json(self.shown(self.trend.change)),
+            "sizes": rows,
+            "cautions": list(self.cautions),
+        }
+
+
+def _json(found: Interval | None) -> dict[str, Any] | None:
+    return found and {"value": found.value, "low": found.low, "high": found.high}
+
+
+def _decimals(found: Interval | None) -> int:
+    value = abs(found.value) if found else 0.0
+    return min(8, max(3, 2 - math.floor(math.log10(value)))) if value else 3
+
+
+def ladder(
+    pairs: Sequence[tuple[Side, Side]],
+    *,
+    sizes: Sequence[float] = (),
+    budget: Budget | None = None,
+    metric: str = "",
+    margin: float | None = None,
+) -> Ladder:
+    """Gains of pairs of sides, and their trend.
+
+    Args:
+      pairs: A and B at each size.
+      sizes: Of each pair; empty takes the parameters of A's runs.
+      budget: Where all are read; None for each side's end.
+      margin: Of the change: a ratio of speedups above 1 by it, `MARGIN` unless given; for
+        differences in the metric's unit, none unless given.
+
+    Raises:
+      ConfigError: The sides measure different metrics, or a size or the budget's unit is not told.
+    """
+    for first, second in pairs:
+        refuse_shared_trials(first, second)
+    every = list(itertools.chain.from_iterable(pairs))
+    names = {metric or side.entry.target.metric for side in every}
+    if len(names) > 1:
+        raise ConfigError(f"the sides have {' and '.join(sorted(names))}: give a --metric of all")
+    [name], direction = names, direction_of(every[0].entry, metric, every[0].given)
+    known = list(sizes) or [_num_params(first) for first, _ in pairs]
+    if len(known) != len(pairs):
+        raise ConfigError(f"{len(known)} sizes are given for {len(pairs)} pairs of sides")
+    if min(known) <= 0 or len(set(known)) < len(known):
+        raise ConfigError("the sizes of a ladder are numbers above 0, each once")
+    order = sorted(range(len(pairs)), key=lambda place: known[place])
+    pairs = [pairs[place] for place in order]
+    at = budget or Budget(END)
+    unit = at.unit if at.amount is not None else _unit(every)
+    drawn = [tuple(curves(it.entry, unit, metric, it.given) for it in pair) for pair in pairs]
+    # Trials of one evaluation have no curve that says what equal quality takes.
+    has_curves = unit != END and all(
+        len(places) > 1 for pair in drawn for side in pair for places in side.places
+    )
+    gain = speedup if has_curves else quality
+    gains = tuple(gain(a, b, at.amount, direction) for a, b in drawn)
+    if has_curves:
+        margin = MARGIN if margin is None else margin
+    ascending = tuple(known[place] for place in order)
+    return Ladder(
+        metric=name,
+        direction=direction,
+        budget=at,
+        unit=unit if has_curves else "",
+        sizes=ascending,
+        size_name="" if sizes else "parameters",
+        sides=tuple((first.given, second.given) for first, second in pairs),
+        gains=gains,
+        trend=trend(ascending, gains, math.log1p(margin) if margin and has_curves else margin),
+        margin=margin,
+        cautions=tuple(_cautions(pairs, unit, ascending)),
+    )
+
+
+def _num_params(side: Side) -> float:
+    found = {trial.num_params for trial in side.entry.trials}
+    count = found.pop() if len(found) == 1 else None
+    if count is None:
+        raise ConfigError(f"{side.given}: how large its model is is not told; give --sizes=N,N,N")
+    return float(count)
+
+
+def _unit(sides: Sequence[Side]) -> str:
+    """Unit of a speedup at the sides' ends; `END` where no unit is told by all."""
+    for unit in _ALONG:
+        if all(len(set(ends_of(side.entry, unit))) == 1 for side in sides):
+            return unit
+    return END
+
+
+def _cautions(pairs: Sequence[tuple[Side, Side]], unit: str, sizes: Sequence[float]) -> list[str]:
+    """Where the sides of a size spent other work."""
+    said = []
+    for pair, size in zip(pairs, sizes, strict=True):
+        for work in ("tokens", "flops"):
+            ends = [ends_of(side.entry, work) for side in pair]
+            if work == unit or not all(ends):
+                continue
+            a, b = (sum(of) / len(of) for of in ends)
+            if max(a, b) > SAME_WORK * min(a, b) > 0:
+                said.append(
+                    f"at {size:,.10g} A ends at {in_unit(work, a)} and B at {in_unit(work, b)}: "
+                    f"--at={work}=AMOUNT compares equal work"
+                )
+    return said

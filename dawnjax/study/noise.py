@@ -1,0 +1,171 @@
+"""What a number of trials can tell, from the noise of a few: before the others are spent."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dawnjax.page.table import of_words
+from dawnjax.page.words import count, rounded
+from dawnjax.statistics.further import POWER, Narrowest, narrowest
+from dawnjax.statistics.interval import FEWEST_TRIALS
+from dawnjax.statistics.sample import FEWEST_WITH_FAILURES
+from dawnjax.study.at_budget import END, Budget, curves
+from dawnjax.study.sides import Side
+
+TRIALS = (3, 5, 10, 20)
+"""Trials of each side for which the narrowest margin is told."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Noise:
+    """Noise of one figure over trials that differ in their seed.
+
+    Attributes:
+      what: The figure, such as `expected time`.
+      is_ratio: Whether the deviation is of the logarithm, and margins are ratios.
+      deviation: Of a single trial; None where `lacks` says why it is not known.
+      pilots: Trials that it is from.
+      fewest: Trials of each side without which there is no verdict.
+    """
+
+    what: str
+    is_ratio: bool
+    deviation: float | None
+    pilots: int
+    fewest: int = FEWEST_TRIALS
+    lacks: str = ""
+
+    def narrowest(self, trials: int) -> Narrowest | None:
+        """Margins of so many trials of each side; None where those give no verdict."""
+        if self.deviation is None or trials < self.fewest:
+            return None
+        return narrowest(self.deviation, self.pilots - 1, trials)
+
+    def margin(self, value: float) -> float:
+        """A margin as flags have it: a fraction for a ratio."""
+        return float(np.expm1(value)) if self.is_ratio else value
+
+    def cells(self, trials: int) -> list[str]:
+        found = self.narrowest(trials)
+        if found is None:
+            return [f"no verdict below {self.fewest}" if self.deviation is not None else "-", ""]
+        return [self._text(found.as_measured), self._text(found.at_most)]
+
+    def _text(self, value: float) -> str:
+        margin = self.margin(value)
+        return f"{rounded(100 * margin, 3)} %" if self.is_ratio else rounded(margin, 3)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NoiseOf:
+    """Noise of one side's trials.
+
+    Attributes:
+      given: Its path, or its arm.
+      trials: Those that it has.
+      noise: Of the time to its target, if it has one, and of its quality at each budget.
+    """
+
+    given: str
+    trials: int
+    noise: tuple[Noise, ...]
+
+    def lines(self) -> list[str]:
+        """A table of the narrowest margins by the number of trials, in words."""
+        said = [f"noise of {self.given}: {count(self.trials, 'trial')}"]
+        for it in self.noise:
+            if it.deviation is None:
+                said.append(f"  {it.what}: {it.lacks}")
+            else:
+                unit = f"{rounded(100 * it.deviation, 3)} %" if it.is_ratio else ""
+                said.append(
+                    f"  {it.what}: a trial deviates by {unit or rounded(it.deviation, 3)}, from "
+                    f"{it.pilots} trials"
+                )
+        known = [it for it in self.noise if it.deviation is not None]
+        if not known:
+            return said
+        head = ["trials of each side"]
+        for it in known:
+            head += [f"narrowest margin, {it.what}", "at most"]
+        rows = [[str(n), *(cell for it in known for cell in it.cells(n))] for n in TRIALS]
+        said += ["", of_words(head, rows).to_text(), "", _MEANING]
+        return said
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values; margins as `--margin` takes them."""
+        rows = []
+        for it in self.noise:
+            margins = []
+            for trials in TRIALS:
+                of = it.narrowest(trials)
+                margins.append(
+                    {
+                        "trials": trials,
+                        "margin": of and it.margin(of.as_measured),
+                        "at_most": of and it.margin(of.at_most),
+                    }
+                )
+            row = {"of": it.what, "is_ratio": it.is_ratio, "deviation": it.deviation}
+            rows.append({**row, "pilots": it.pilots, "lacks": it.lacks, "narrowest": margins})
+        return {"given": self.given, "trials": self.trials, "noise": rows}
+
+
+_MEANING = (
+    f"A difference as large as the margin is found in {100 * POWER:.0f} % of comparisons, and an "
+    "equal side passes a gate of that margin as often. At most: if the noise is as large as so few "
+    "trials cannot exclude (95 %). Seeds that are pairs need fewer."
+)
+
+
+def noises(
+    sides: Sequence[Side], budgets: Sequence[Budget] = (), metric: str = ""
+) -> list[NoiseOf]:
+    """Noise of each of some sides.
+
+    Raises:
+      ConfigError: A log does not tell a budget's unit or the metric.
+    """
+    return [
+        NoiseOf(
+            given=side.given,
+            trials=len(side.entry.trials),
+            noise=tuple(_noise(side, budgets, metric)),
+        )
+        for side in sides
+    ]
+
+
+def _noise(side: Side, budgets: Sequence[Budget], metric: str) -> list[Noise]:
+    """Noise of a side's times to its target, and of its qualities at some budgets."""
+    found = [_of_times(side)] if side.entry.target.value is not None else []
+    name = metric or side.entry.target.metric
+    for budget in budgets or (Budget(END),):
+        drawn = curves(side.entry, budget.unit, metric, side.given)
+        reading = drawn.ends() if budget.amount is None else drawn.at(budget.amount)
+        what, values = f"{name} {budget}", reading.values
+        missing = len(drawn) - len(values)
+        lacks = f"{missing} of {len(drawn)} trials have no value there" if missing else ""
+        found.append(_of(what, values, lacks))
+    return found
+
+
+def _of_times(side: Side) -> Noise:
+    sample = side.entry.figures.sample
+    what = "expected time"
+    if sample is None or not sample.num_reached or len(sample) < 2:
+        why = "how long a trial ran is not known" if sample is None else "no two trials reached"
+        return Noise(what=what, is_ratio=True, deviation=None, pilots=0, lacks=why)
+    variance = sample.variance(sample.longest_failure) * len(sample)
+    fewest = FEWEST_WITH_FAILURES if sample.has_failures else FEWEST_TRIALS
+    deviation = float(np.sqrt(variance))
+    return Noise(what=what, is_ratio=True, deviation=deviation, pilots=len(sample), fewest=fewest)
+
+
+def _of(what: str, values: np.ndarray, lacks: str) -> Noise:
+    if lacks or len(values) < 2 or not values.std():
+        lacks = lacks or "the trials do not show how they vary"
+        return Noise(what=what, is_ratio=False, deviation=None, pilots=len(values), lacks=lacks)
+    return Noise(what=what, is_ratio=False, deviation=float(values.std(ddof=1)), pilots=len(values))

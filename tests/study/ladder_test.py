@@ -1,0 +1,160 @@
+"""`dawnjax study --kind=ladder` and `dawnjax compare --ladder`: one change at several sizes."""
+
+import json
+
+import pytest
+from made_other_logs import normal, write_lines
+
+from dawnjax.__main__ import main
+from dawnjax.config.experiment_modules import load_experiment
+from dawnjax.errors import ConfigError
+from dawnjax.study.design import Study, arms_of
+
+SIZES = "1e6,4e6,16e6"
+
+
+def ladder(folder, speeds, *, every=5, tokens=100, count=5, steps=100):
+    """Six folders of logs: at each size those of A, and of B that is so many times as fast."""
+    paths = []
+    for number, speed in enumerate(speeds):
+        for name, factor in (("a", 1.0), ("b", speed)):
+            side = folder / f"{name}{number}"
+            seed = 2 * number + (name == "b")
+            for trial, offset in enumerate(normal(0, 0.002, count, seed)):
+                rows = [
+                    {"step": step, "tokens": tokens * step}
+                    | {"val_loss": 4 - 0.02 * step * factor - number + offset}
+                    for step in range(every, steps + 1, every)
+                ]
+                write_lines(side / f"seed_{trial}.jsonl", rows)
+            paths.append(str(side))
+    return paths
+
+
+def told(capsys, *argv):
+    assert main(["compare", "--ladder", *argv, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)["ladder"]
+
+
+@pytest.mark.parametrize(
+    ("speeds", "word"),
+    [((1.1, 1.2, 1.3), "grows"), ((1.3, 1.2, 1.1), "fades"), ((1.2, 1.2, 1.2), "holds")],
+)
+def test_the_speedup_by_size_and_its_trend(tmp_path, capsys, speeds, word):
+    found = told(capsys, *ladder(tmp_path, speeds), f"--sizes={SIZES}")
+    assert found["word"] == word and found["gain_is"] == "speedup in tokens"
+    assert [row["size"] for row in found["sizes"]] == [1e6, 4e6, 16e6]
+    for row, speed in zip(found["sizes"], speeds, strict=True):
+        assert row["gain"]["value"] == pytest.approx(speed, rel=2e-3)
+        assert row["gain"]["low"] < speed < row["gain"]["high"]
+        assert row["trials"] == [5, 5]
+    ratio = speeds[-1] / speeds[0]
+    assert found["change"]["low"] < ratio < found["change"]["high"]
+
+
+def test_the_words_of_a_ladder(tmp_path, capsys):
+    paths = ladder(tmp_path, (1.3, 1.2, 1.1))
+    # Given in another order, the sizes stand ascending.
+    turned = [*paths[4:], *paths[:4]]
+    assert main(["compare", "--ladder", *turned, "--sizes=16e6,1e6,4e6"]) == 0
+    text = capsys.readouterr().out
+    rows = [line for line in text.splitlines() if "5 and 5" in line]
+    assert [row.split()[0] for row in rows] == ["1,000,000", "4,000,000", "16,000,000"]
+    line = next(line for line in text.splitlines() if line.startswith("verdict"))
+    assert line.startswith("verdict of the ladder at the last evaluation: the gain fades: ")
+    assert "from 1,000,000 to 16,000,000 the speedup changes by a factor of 0.8" in line
+    assert line.endswith("; beyond that it is unknown")
+
+
+def test_a_budget_of_all_sizes(tmp_path, capsys):
+    """At 5,000 tokens, half of the way: what A has there B has at 5,000 over its speed."""
+    found = told(capsys, *ladder(tmp_path, (1.25,) * 3), f"--sizes={SIZES}", "--at=tokens=5000")
+    assert found["at"] == {"unit": "tokens", "amount": 5000.0}
+    assert [row["gain"]["value"] for row in found["sizes"]] == pytest.approx([1.25] * 3, rel=2e-3)
+
+
+def test_trials_of_one_evaluation_have_a_difference_alone(tmp_path, capsys):
+    paths = ladder(tmp_path, (1.2, 1.2, 1.2), every=100)
+    found = told(capsys, *paths, f"--sizes={SIZES}", "--margin=0.02")
+    assert found["gain_is"] == "difference of val_loss" and found["word"] == "holds"
+    assert [row["gain"]["value"] for row in found["sizes"]] == pytest.approx([0.4] * 3)
+
+
+def test_a_side_that_spends_more_is_told(tmp_path, capsys):
+    paths = ladder(tmp_path / "x", (1.2, 1.2, 1.2))
+    more = ladder(tmp_path / "y", (1.2, 1.2, 1.2), tokens=150)
+    mixed = [it for a, b in zip(paths[::2], more[1::2], strict=True) for it in (a, b)]
+    assert main(["compare", "--ladder", *mixed, f"--sizes={SIZES}", "--at=steps=100"]) == 0
+    text = capsys.readouterr().out
+    assert "caution: at 1,000,000 A ends at 10,000 tokens and B at 15,000 tokens" in text
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ((), "how large its model is is not told; give --sizes=N,N,N"),
+        (("--sizes=1,2",), "2 sizes are given for 3 pairs of sides"),
+        (("--sizes=1,1,2",), "numbers above 0, each once"),
+        (("--sizes=1,2,x",), "--sizes=x is no number"),
+        (("--sizes=1,2,3", "--at=tokens=1", "--at=tokens=2"), "read at one budget"),
+    ],
+)
+def test_bad_ladders(tmp_path, capsys, flags, said):
+    assert main(["compare", "--ladder", *ladder(tmp_path, (1.2,) * 3), *flags]) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+
+
+def test_four_paths_are_no_ladder(tmp_path, capsys):
+    assert main(["compare", "--ladder", *ladder(tmp_path, (1.2,) * 2)]) == 2
+    assert "--ladder takes A1 B1 A2 B2 A3 B3 or more; 4 were given" in capsys.readouterr().err
+    assert main(["compare", "--sizes=1,2", "a", "b"]) == 2
+    assert "--sizes goes with --ladder" in capsys.readouterr().err
+
+
+def arms(**fields):
+    study = Study(experiment="wikipedia_bytes_small", kind="ladder", **fields)
+    return arms_of(study, (), load_experiment("wikipedia_bytes_small"))
+
+
+def test_the_arms_of_a_ladder():
+    made = arms(
+        axes=("model.width=32,64,96", "max_steps=10,20,30"),
+        change=("model.unet_skips=false",),
+    )
+    assert [arm.name for arm in made[:2]] == [
+        "width=32 max_steps=10",
+        "width=32 max_steps=10 unet_skips=false",
+    ]
+    # Trials that ended at their target would end at other steps.
+    whole = "--evaluation.stop_at_target=false"
+    assert [arm.flags for arm in made[4:]] == [
+        ("--model.width=96", "--max_steps=30", whole),
+        ("--model.width=96", "--max_steps=30", whole, "--model.unet_skips=false"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"axes": ("model.width=32,64,96",)}, "kind ladder needs change"),
+        ({"change": ("model.unet_skips=false",)}, "kind ladder needs axes"),
+        (
+            {"axes": ("model.width=32,64",), "change": ("a=1",)},
+            "one value for each of 3 or more sizes",
+        ),
+        (
+            {"axes": ("model.width=32,64,96", "max_steps=1,2"), "change": ("a=1",)},
+            "one value for each of 3 or more sizes",
+        ),
+        ({"axes": ("model.width=32,64,96",), "change": ("a",)}, "change=a must be FIELD=VALUE"),
+        ({"axes": ("model.width=log(1,2)",), "change": ("a=1",)}, "is a distribution"),
+        (
+            {"axes": ("model.width=32,64,96",), "change": ("a=1",), "looks": 2, "seeds": 10},
+            "a ladder is judged once, at its end",
+        ),
+    ],
+)
+def test_ladders_that_are_none(fields, said):
+    with pytest.raises(ConfigError, match=said.replace("(", r"\(")):
+        arms(**fields)

@@ -1,0 +1,73 @@
+"""`dawnjax study --noise`: what a number of trials can tell, before they are spent."""
+
+import json
+import math
+
+import pytest
+from made_other_logs import normal, write_side
+from scipy import stats
+
+from dawnjax.__main__ import main
+from dawnjax.statistics.further import narrowest
+
+
+def reach(trials):
+    """Standard errors of a difference that Welch's test of the verdicts finds in 80 % of cases."""
+    freedom = 2 * (trials - 2)
+    return stats.t.ppf(0.975, freedom) + stats.t.ppf(0.8, freedom)
+
+
+def test_the_narrowest_difference_of_a_number_of_trials():
+    found = narrowest(0.1, 4, 10)
+    assert found.as_measured == pytest.approx(0.1 * math.sqrt(2 / 10) * reach(10))
+    assert found.at_most == pytest.approx(
+        found.as_measured * math.sqrt(4 / stats.chi2.ppf(0.05, 4))
+    )
+
+
+def test_the_noise_of_logs(tmp_path, capsys):
+    side = write_side(tmp_path / "a", normal(3.0, 0.1, 5))
+    assert main(["study", "--noise", str(side)]) == 0
+    text = capsys.readouterr().out
+    assert "val_loss at the last evaluation: a trial deviates by 0.1, from 5 trials" in text
+    assert "no verdict below 5" in text
+    assert main(["study", "--noise", str(side), "--at=steps=50", "--json"]) == 0
+    [told] = json.loads(capsys.readouterr().out)
+    [found] = told["noise"]
+    assert found["of"] == "val_loss at 50 steps" and found["deviation"] == pytest.approx(0.1)
+    by_trials = {row["trials"]: row for row in found["narrowest"]}
+    assert by_trials[3]["margin"] is None
+    assert by_trials[20]["margin"] == pytest.approx(0.1 * math.sqrt(2 / 20) * reach(20))
+
+
+def test_the_noise_of_times_is_a_ratio(tmp_path, capsys):
+    """Times of 5 to 7 s on a grid of 1 s, whose two unseen evaluations count too."""
+    side = write_side(tmp_path / "a", normal(3.0, 0.002, 8))
+    assert main(["study", "--noise", str(side), "--target=3.008", "--json"]) == 0
+    [told] = json.loads(capsys.readouterr().out)
+    times, quality = told["noise"]
+    assert times["is_ratio"] and not quality["is_ratio"] and times["pilots"] == 8
+    five = times["narrowest"][1]
+    expected = math.expm1(times["deviation"] * math.sqrt(2 / 5) * reach(5))
+    assert five["trials"] == 5 and five["margin"] == pytest.approx(expected)
+    assert five["at_most"] > five["margin"]
+
+
+@pytest.mark.parametrize(
+    ("finals", "flags", "said"),
+    [
+        ([3.0], (), "the trials do not show how they vary"),
+        ([3.0, 3.1], ("--target=2.0",), "no two trials reached"),
+        ([3.0, 3.1], ("--at=steps=500",), "2 of 2 trials have no value there"),
+    ],
+)
+def test_what_tells_no_noise(tmp_path, capsys, finals, flags, said):
+    side = write_side(tmp_path / "a", finals)
+    assert main(["study", "--noise", str(side), *flags]) == 0
+    assert said in capsys.readouterr().out
+
+
+def test_the_noise_of_a_grid_is_no_one_recipe(tmp_path, capsys):
+    argv = ["study", "--experiment=digits", "--axis=num_epochs=1,2", f"--out={tmp_path}/x"]
+    assert main([*argv, "--noise"]) == 2
+    assert "--noise is of one recipe" in capsys.readouterr().err
