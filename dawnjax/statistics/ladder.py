@@ -196,9 +196,9 @@ def trend(sizes: Sequence[float], gains: Sequence[Gain], margin: float | None) -
         return Trend(HOLDS, interval, line, "the 90 % interval of the change is within the margin")
     if change.p_different <= ALPHA:
         word = GROWS if change.value > 0 else FADES
-        side = "above" if change.value > 0 else "below"
-        return Trend(word, interval, line, f"the 95 % interval of the change lies {side} 0")
-    return Trend(UNDECIDED, interval, line, "the 95 % interval of the change holds 0")
+        way = "growth" if change.value > 0 else "decline"
+        return Trend(word, interval, line, f"the 95 % interval of the change is all {way}")
+    return Trend(UNDECIDED, interval, line, "the 95 % interval allows both growth and decline")
 
 
 def _contrast(weights: np.ndarray, parts: Sequence[Estimate]) -> Estimate:

@@ -113,10 +113,9 @@ class Ladder:
                 if self.unit
                 else f"the gain changes by {change.value:+.{digits}f}"
             )
-            span = f"{first} to {last} {self.size_name}" if self.size_name else f"{first} to {last}"
-            text += (
-                f"; from {span} {by} (95 % {change.ends_text(digits)}); beyond that it is unknown"
-            )
+            span = f"{first} to {last} {self.size_name}".rstrip()
+            ends = change.ends_text(digits)
+            text += f"; from {span} {by} (95 % {ends}); beyond that it is unknown"
         return text
 
     def to_json(self) -> dict[str, Any]:
