@@ -4,15 +4,14 @@
 
 A trial's quality is 2.5 + t^-0.5 at the time t, from 0.05 to 1, plus an offset of the trial's own,
 whose deviation is the CV times the mean quality at the end. Its times are its own by 2 %, as those
-of a machine. Sides are evaluated at even distances, or each trial at places of its own. On a ladder
-the part that falls is smaller at each larger size, and all trials end at the time 1.
+of a machine. Sides are evaluated at even distances, or each trial at places of its own.
 """
 
 import argparse
 import dataclasses
 import itertools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,9 +19,7 @@ import numpy as np
 from benchmarks import harness
 from dawnjax.statistics.budget import BETTER, WORSE, judge_at, judge_pairs
 from dawnjax.statistics.curves import Curves
-from dawnjax.statistics.further import narrowest
 from dawnjax.statistics.iso_quality import iso_quality
-from dawnjax.statistics.ladder import FADES, GROWS, HOLDS, speedup, trend
 from dawnjax.statistics.sample import Sample
 from dawnjax.statistics.verdict import EQUIVALENT
 
@@ -101,7 +98,7 @@ def budgets(random: np.random.Generator, count: int) -> Cases:
             wrong = [
                 verdict.word in DIFFERENT
                 for number in range(count)
-                for a, b in [_both(random, sizes, first, second)]
+                for a, b in [both(random, sizes, first, second)]
                 for verdict in judge_at(a, b, [(0.33, 0.83)[number % 2]], direction="at_most")
             ]
             yield _EQUAL, _trials(sizes), _words(first, second), wrong
@@ -110,12 +107,12 @@ def budgets(random: np.random.Generator, count: int) -> Cases:
         wrong = [
             any(it.word in DIFFERENT for it in judge_at(a, b, [0.2, 0.4, 0.8], direction="at_most"))
             for _ in range(count)
-            for a, b in [_both(random, (size, size), side, side)]
+            for a, b in [both(random, (size, size), side, side)]
         ]
         yield f"{_EQUAL}, one of three (Holm)", f"{size}", side.words, wrong
         wrong = [_paired_word(random, size, 0.0) in DIFFERENT for _ in range(count)]
         yield f"{_EQUAL}, pairs by seed", f"{size}", "CV 20 % over seeds, 0.4 % within", wrong
-    yield from _margins(random, count)
+    yield from margins(random, count)
 
 
 def found(random: np.random.Generator, count: int) -> Cases:
@@ -132,18 +129,16 @@ def found(random: np.random.Generator, count: int) -> Cases:
         yield claim, f"{size}", "CV 20 % over seeds, 0.4 % within", words
 
 
-def bands(random: np.random.Generator, count: int) -> Cases:
+def bands(random: np.random.Generator, count: int, cvs: Sequence[float] = (0.004, 0.02)) -> Cases:
     """Bands of iso-quality that leave out the truth, at the middle of A's curve and late."""
     for cv, size, second in itertools.product(
-        (0.004, 0.02, 0.07, 0.2),
-        (3, 5, 10, 20),
-        (CurveSide(0.0, 0.05), CurveSide(0.0, 0.16, is_uneven=True)),
+        cvs, (5, 10, 20), (CurveSide(0.0, 0.05), CurveSide(0.0, 0.16, is_uneven=True))
     ):
         first = CurveSide(cv, 0.1)
         second = dataclasses.replace(second, cv=cv, speed=1.25)
         wrong = []
         for number in range(count):
-            a, b = _both(random, (size, size), first, second)
+            a, b = both(random, (size, size), first, second)
             place = (0.45, 0.8)[number % 2]
             points = [it for it in iso_quality(a, b, "at_most", most=12) if it.other is not None]
             near = min(points, key=lambda it: abs(it.place - place), default=None)
@@ -159,96 +154,23 @@ def bands(random: np.random.Generator, count: int) -> Cases:
         )
 
 
-def _margins(random: np.random.Generator, count: int) -> Cases:
-    for cv, size in itertools.product((0.004, 0.07, 0.2), (3, 5, 10, 20)):
+def margins(
+    random: np.random.Generator, count: int, cv: float = 0.004, sizes: Sequence[int] = (5, 20)
+) -> Cases:
+    """Equivalence and the gate on a side that is worse by the margin, as wide for each CV."""
+    for size in sizes:
         first = CurveSide(cv, is_uneven=True)
-        margin = 12.5 * cv  # as wide for the noise, at each CV
+        margin = 12.5 * cv
         second = dataclasses.replace(first, worse=margin)
         edge = []
         for _ in range(count):
-            a, b = _both(random, (size, size), first, second)
+            a, b = both(random, (size, size), first, second)
             edge += judge_at(a, b, [0.8], direction="at_most", margin=margin)
         claim = "a side worse by the margin is called equivalent at a budget"
         yield claim, f"{size}", first.words, [it.word == EQUIVALENT for it in edge]
         passes = [it.is_worse_excluded for it in edge]
         claim = "a side worse by the margin passes the gate at a budget"
         yield claim, f"{size}", first.words, passes
-
-
-_SIZES = (1.0, 2.0, 4.0, 8.0, 16.0)
-
-
-def ladders(random: np.random.Generator, count: int) -> Cases:
-    """Trends of the gain over sizes: where it holds, where it changes by the margin, and found."""
-    for cv, places, size in itertools.product(
-        (0.004, 0.07, 0.2), ((0.1, False), (0.1, True), (0.3, False)), (3, 5, 10, 20)
-    ):
-        side = CurveSide(cv, *places, ends_at_1=True)
-        for speeds in ((1.0,) * 4, (1.25,) * 4):
-            words = _trends(random, count, size, side, speeds)
-            claim = f"a speedup of {speeds[0]:g} at four sizes is said to grow or fade"
-            yield claim, f"{size}", side.words, [word in (GROWS, FADES) for word in words]
-    for sizes in (3, 5):
-        side = CurveSide(0.004, ends_at_1=True)
-        words = _trends(random, count, 5, side, (1.25,) * sizes)
-        claim = f"a speedup of 1.25 at {sizes} sizes is said to grow or fade"
-        yield claim, "5", side.words, [word in (GROWS, FADES) for word in words]
-    for cv, size in itertools.product((0.0004, 0.004), (5, 20)):
-        side = CurveSide(cv, ends_at_1=True)
-        words = _trends(random, count, size, side, _fading(1.25, 1.25 / 1.05))
-        claim = "a speedup that changes by the margin is said to hold"
-        yield claim, f"{size}", side.words, [word == HOLDS for word in words]
-        words = _trends(random, count, size, side, (1.25,) * 4)
-        yield (
-            "a speedup that holds is found to hold",
-            f"{size}",
-            side.words,
-            [word == HOLDS for word in words],
-        )
-        words = _trends(random, count, size, side, _fading(1.3, 1.1))
-        yield (
-            "a speedup that falls from 1.3 to 1.1 is found to fade",
-            f"{size}",
-            side.words,
-            [word == FADES for word in words],
-        )
-
-
-def _fading(first: float, last: float) -> tuple[float, ...]:
-    """Speedups of four sizes on a line of their logarithms."""
-    return tuple(np.geomspace(first, last, 4))
-
-
-def _trends(
-    random: np.random.Generator, count: int, size: int, side: CurveSide, speeds: tuple[float, ...]
-) -> list[str]:
-    words = []
-    for _ in range(count):
-        gains = []
-        for number, speed in enumerate(speeds):
-            first = dataclasses.replace(side, falls=0.8**number)
-            second = dataclasses.replace(first, speed=speed)
-            gains.append(speedup(*_both(random, (size, size), first, second), None, "at_most"))
-        words.append(trend(_SIZES[: len(speeds)], gains, np.log(1.05)).word)
-    return words
-
-
-def pilots(random: np.random.Generator, count: int) -> Cases:
-    """Differences as large as the margin that pilot trials told, which are found."""
-    for cv, pilot, size in itertools.product((0.004, 0.07, 0.2), (3, 5, 10), (5, 20)):
-        side = CurveSide(cv, ends_at_1=True)
-        found: dict[str, list[bool]] = {"as measured": [], "at most": []}
-        for _ in range(count):
-            noise = float(side.curves(random, pilot).ends().values.std(ddof=1))
-            margins = narrowest(noise, pilot - 1, size)
-            for name, worse in zip(found, margins, strict=True):
-                second = dataclasses.replace(side, worse=worse)
-                a, b = _both(random, (size, size), side, second)
-                [verdict] = judge_at(a, b, [None], direction="at_most")
-                found[name].append(verdict.word == WORSE)
-        for name, told in found.items():
-            claim = f"B worse by the narrowest margin of {pilot} pilot trials, {name}, is found"
-            yield claim, f"{size}", side.words, told
 
 
 def _paired_word(random: np.random.Generator, size: int, worse: float) -> str:
@@ -276,12 +198,12 @@ def _words_at(
 ) -> list[str]:
     words = []
     for _ in range(count):
-        a, b = _both(random, sizes, first, second)
+        a, b = both(random, sizes, first, second)
         words += [it.word for it in judge_at(a, b, [at], direction="at_most")]
     return words
 
 
-def _both(
+def both(
     random: np.random.Generator, sizes: tuple[int, int], first: CurveSide, second: CurveSide
 ) -> tuple[Curves, Curves]:
     return first.curves(random, sizes[0]), second.curves(random, sizes[1])
@@ -298,21 +220,22 @@ def _words(first: CurveSide, second: CurveSide) -> str:
 GROUPS: dict[str, Callable[[np.random.Generator, int], Cases]] = {
     "budgets": budgets,
     "bands": bands,
-    "ladders": ladders,
-    "pilots": pilots,
     "power": found,
 }
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
-    parser.add_argument("--repetitions", type=int, default=2000, help="of each case")
-    parser.add_argument("--name", default="verdicts_at_budgets", help="of the result file")
+    return run(__doc__, GROUPS, "verdicts_at_budgets", 2000)
+
+
+def run(text: str | None, groups: dict[str, Any], name: str, repetitions: int) -> int:
+    """Simulate groups of cases, print each and write them all to a result file."""
+    parser = argparse.ArgumentParser(prog=sys.argv[0], description=text)
+    parser.add_argument("--repetitions", type=int, default=repetitions, help="of each case")
+    parser.add_argument("--name", default=name, help="of the result file")
     options = parser.parse_args()
-    rows = []
-    for group, cases in GROUPS.items():
-        # Of each group its own, so that one more case changes no other group.
-        random = np.random.default_rng(0)
+    random, rows = np.random.default_rng(0), []
+    for group, cases in groups.items():
         for claim, trials, curves, wrong in cases(random, options.repetitions):
             row: dict[str, Any] = {"group": group, "claim": claim, "trials": trials}
             rows.append({**row, "times": curves, "found": sum(wrong), "of": len(wrong)})
