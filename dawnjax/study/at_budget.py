@@ -212,8 +212,11 @@ class Iso:
 
 
 def iso(first: Entry, second: Entry, metric: str = "", unit: str = "") -> Iso | None:
-    """Iso-quality along a unit, or the first that both sides tell: seconds, tokens or steps."""
-    units = (unit,) if unit in UNITS else ("seconds", "tokens", "steps")
+    """Iso-quality along a budget's unit, or the first that both sides tell.
+
+    Steps may be of other sizes, so that they come last.
+    """
+    units = ("seconds", "tokens", "steps") if unit in (END, "", "steps") else (unit,)
     for unit in units:
         try:
             sides = [curves(entry, unit, metric, "") for entry in (first, second)]

@@ -148,7 +148,7 @@ CASES = {
         "a.csv",
         HEADER + "1,1,3\n",
         ("--at=tokens=5",),
-        "does not tell its tokens; for other programs' logs give --tokens=COLUMN or a number a",
+        "does not tell its tokens: runs of language models do; for other programs' logs give",
     ),
     "dollars without a price": (
         "a.csv",
