@@ -29,7 +29,7 @@ def test_entries_are_compared_as_their_logs(imported, capsys):
             capsys.readouterr()
             flags = [f"--at={budget}", "--tokens=100", "--target=3.05", "--json"]
             assert main(["compare", *sides, *flags]) == 0
-            found.append(json.loads(capsys.readouterr().out)["qualities"])
+            found.append(json.loads(capsys.readouterr().out)["result"]["qualities"])
     assert found[:4] == found[4:]
 
 

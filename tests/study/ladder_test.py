@@ -33,7 +33,7 @@ def ladder(folder, speeds, *, every=5, tokens=100, count=5, steps=100):
 
 def told(capsys, *argv):
     assert main(["compare", "--ladder", *argv, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)["ladder"]
+    return json.loads(capsys.readouterr().out)["result"]["ladder"]
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def test_the_noise_of_logs(tmp_path, capsys):
     assert "val_loss at the last evaluation: a trial deviates by 0.1, from 5 trials" in text
     assert "no verdict below 5" in text
     assert main(["study", "--noise", str(side), "--at=steps=50", "--json"]) == 0
-    [told] = json.loads(capsys.readouterr().out)
+    [told] = json.loads(capsys.readouterr().out)["result"]["noise"]
     [found] = told["noise"]
     assert found["of"] == "val_loss at 50 steps" and found["deviation"] == pytest.approx(0.1)
     by_trials = {row["trials"]: row for row in found["narrowest"]}
@@ -44,7 +44,7 @@ def test_the_noise_of_times_is_a_ratio(tmp_path, capsys):
     """Times of 5 to 7 s on a grid of 1 s, whose two unseen evaluations count too."""
     side = write_side(tmp_path / "a", normal(3.0, 0.002, 8))
     assert main(["study", "--noise", str(side), "--target=3.008", "--json"]) == 0
-    [told] = json.loads(capsys.readouterr().out)
+    [told] = json.loads(capsys.readouterr().out)["result"]["noise"]
     times, quality = told["noise"]
     assert times["is_ratio"] and not quality["is_ratio"] and times["pilots"] == 8
     five = times["narrowest"][1]
