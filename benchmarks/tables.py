@@ -129,9 +129,6 @@ TABLES = {
         ),
     ),
     "speedruns_left_out": Table(_SPEEDRUNS, each("record | why", speedruns.left_out)),
-    "verdicts_on_ladders": Table(
-        ("verdicts_on_ladders.json",), each("claim | curves | how often, by trials", verdicts)
-    ),
     "verdicts_at_budgets": Table(
         ("verdicts_at_budgets.json",), each("claim | curves | how often, by trials", verdicts)
     ),

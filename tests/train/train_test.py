@@ -67,6 +67,12 @@ def test_from_flag_to_result(train, tmp_path, capsys):
     ]
     assert len(result["first_losses"]) == 10
     assert result["num_devices"] == 4 and result["platform"] == "cpu"
+    # The work of half the steps is half of it.
+    assert result["num_params"] > 0
+    assert all(
+        row["flops"] / row["step"] == last["flops"] / last["step"] > 0
+        for row in result["evaluations"]
+    )
     assert result["cost_usd"] == pytest.approx(result["time_to_accuracy_seconds"] / 1000, abs=1e-6)
     host = result["hosts"][0]
     assert host["process_index"] == 0 and host["hostname"]
