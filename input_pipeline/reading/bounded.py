@@ -36,8 +36,8 @@ MOST_ANSWER_BYTES = 2**32
 MEMORY_BYTES = 768 * 2**20
 """Of addresses: the interpreter and its libraries with all that a small file needs."""
 
-SECONDS, BYTES_A_SECOND = 8.0, 2**18
-"""CPU time of a call, and a second more for so many bytes of the file and of its message."""
+SECONDS = 8.0
+"""CPU time of a call on a small file."""
 
 WAITS = 10
 """As much wall time is waited for an answer: a busy machine gives a process a part of a core."""
@@ -50,10 +50,18 @@ class BoundedError(Exception):
 class Bounded:
     """An instance of a class of another module; its arguments and results are of msgpack or NumPy.
 
-    The memory grows by `memory_a_byte` for each of the `num_bytes` that the file has.
+    For each of the `num_bytes` of the file, memory grows by `memory_a_byte` bytes, and the CPU time
+    of a call by a second for every `bytes_a_second`.
     """
 
-    def __init__(self, made: type, *arguments: Any, num_bytes: int = 0, memory_a_byte: int = 32):
+    def __init__(
+        self,
+        made: type,
+        *arguments: Any,
+        num_bytes: int = 0,
+        memory_a_byte: int = 32,
+        bytes_a_second: int = 2**18,
+    ):
         self._memory = MEMORY_BYTES + memory_a_byte * num_bytes
         home = str(pathlib.Path(dawnjax.__file__).parents[1])
         paths = [home, *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -72,13 +80,13 @@ class Bounded:
             },
         )
         weakref.finalize(self, _end, self._process)
-        self._num_bytes = num_bytes
+        self._num_bytes, self._bytes_a_second = num_bytes, bytes_a_second
         self.ask("", *arguments)
 
     def ask(self, method: str, *arguments: Any) -> Any:
         """Call a method; BoundedError for what it raises, and where it needs more than is given."""
         content = msgspec.msgpack.encode((method, arguments), enc_hook=_packed)
-        seconds = SECONDS + (len(content) + self._num_bytes) / BYTES_A_SECOND
+        seconds = SECONDS + (len(content) + self._num_bytes) / self._bytes_a_second
         ends = time.monotonic() + WAITS * seconds
         stdin, answer = self._process.stdin, None
         assert stdin is not None

@@ -43,8 +43,9 @@ LIMITS = Limits(
     total_bytes=2**37,
 )
 _ARCHIVES = (".zip", ".tar")
-_MOST_COUNTED, _MEMORY_A_BYTE = 2**29, 16
-"""Memory is given for the source's archives and annotations, up to so many bytes of them."""
+_MOST_COUNTED, _MEMORY_A_BYTE, _BYTES_A_SECOND = 2**29, 16, 2**21
+"""Memory and time are given for the source's archives and annotations, up to so many bytes of them.
+By estimate, not measured: COCO's own annotations take 2 GB and a minute or two."""
 
 
 class Image(msgspec.Struct):
@@ -133,7 +134,12 @@ def open_source(
     sizes = (file.stat().st_size for file in files if file.name.lower().endswith(kinds))
     num_bytes = min(sum(sizes), _MOST_COUNTED)
     try:
-        reader = Bounded(Reader, num_bytes=num_bytes, memory_a_byte=_MEMORY_A_BYTE)
+        reader = Bounded(
+            Reader,
+            num_bytes=num_bytes,
+            memory_a_byte=_MEMORY_A_BYTE,
+            bytes_a_second=_BYTES_A_SECOND,
+        )
         read = reader.ask("read", str(path), dict(annotated), with_masks)
     except BoundedError as error:
         words = str(error)
