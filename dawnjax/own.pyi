@@ -26,13 +26,13 @@ from dawnjax.input_pipeline.datasets.pgx_games import PgxGame as PgxGame
 from dawnjax.input_pipeline.datasets.pgx_opponent import PgxOpponent as PgxOpponent
 from dawnjax.input_pipeline.datasets.squad import Squad as Squad
 from dawnjax.input_pipeline.datasets.synthetic import Synthetic as Synthetic
-from dawnjax.input_pipeline.datasets.synthetic_objects import SyntheticObjects as SyntheticObjects
-from dawnjax.input_pipeline.datasets.synthetic_questions import (
+from dawnjax.input_pipeline.datasets.synthetic import SyntheticObjects as SyntheticObjects
+from dawnjax.input_pipeline.datasets.synthetic import (
     SyntheticQuestions as SyntheticQuestions,
 )
-from dawnjax.input_pipeline.datasets.synthetic_ratings import SyntheticRatings as SyntheticRatings
-from dawnjax.input_pipeline.datasets.synthetic_text import SyntheticText as SyntheticText
-from dawnjax.input_pipeline.datasets.synthetic_tokens import SyntheticTokens as SyntheticTokens
+from dawnjax.input_pipeline.datasets.synthetic import SyntheticRatings as SyntheticRatings
+from dawnjax.input_pipeline.datasets.synthetic import SyntheticText as SyntheticText
+from dawnjax.input_pipeline.datasets.synthetic import SyntheticTokens as SyntheticTokens
 from dawnjax.input_pipeline.datasets.token_shards import TokenShards as TokenShards
 from dawnjax.models.batch_norm import BatchNorm as BatchNorm
 from dawnjax.models.configs.amoebanet import AmoebaNetD as AmoebaNetD

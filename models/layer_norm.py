@@ -23,5 +23,5 @@ class LayerNorm(nnx.LayerNorm):
             rngs=nnx.Rngs(0),  # nothing is drawn
         )
 
-    def __call__(self, hidden: jax.Array) -> jax.Array:
-        return super().__call__(hidden).astype(hidden.dtype)
+    def __call__(self, x: jax.Array, *, mask: jax.Array | None = None) -> jax.Array:
+        return super().__call__(x, mask=mask).astype(x.dtype)

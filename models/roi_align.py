@@ -5,6 +5,8 @@ Source: He et al. 2017, "Mask R-CNN" (arXiv 1703.06870), section 3, "RoIAlign"; 
 `csrc/cpu/ROIAlign_cpu.cpp`, for samples and borders, without a shift by half a cell.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -49,7 +51,8 @@ def roi_align(
       strides: Pixels from one position to the next, of each level.
       cells: Along each side of the result.
     """
-    return jax.vmap(lambda *image: _of_image(*image, strides, cells))(maps, corners, levels)
+    read = functools.partial(_of_image, strides=strides, cells=cells)
+    return jax.vmap(read)(maps, corners, levels)
 
 
 def _points(starts: jax.Array, ends: jax.Array, cells: int) -> jax.Array:

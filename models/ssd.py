@@ -108,9 +108,11 @@ def _conv(in_width: int, out_width: int, size: int, stride: int, padding, layers
 def _uniform_bias(fan_in: int) -> jax.nn.initializers.Initializer:
     """Uniform in +-1 / sqrt(fan in), PyTorch's default of a bias."""
     bound = fan_in**-0.5
-    return lambda key, shape, dtype=jnp.float32, **_: jax.random.uniform(
-        key, shape, dtype, -bound, bound
-    )
+
+    def drawn(key, shape, dtype=None, out_sharding=None):
+        return jax.random.uniform(key, shape, dtype or jnp.float32, -bound, bound)
+
+    return drawn
 
 
 class SmallSSDModule(nnx.Module):
