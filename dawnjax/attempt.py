@@ -4,6 +4,7 @@ import contextlib
 import math
 import shlex
 import socket
+import sys
 import time
 from collections.abc import Sequence
 from types import TracebackType
@@ -20,7 +21,9 @@ from dawnjax.checkpointed import initial_parameters
 from dawnjax.checkpoints.location import refuse_unwritable
 from dawnjax.checkpoints.saved import SavePoint
 from dawnjax.checkpoints.store import Checkpoints, Restored
-from dawnjax.cluster import launched, processes
+from dawnjax.cluster import launched, peers, processes, slow_hosts
+from dawnjax.cluster.key_value_store import coordinator_port
+from dawnjax.cluster.slow_hosts import Pace
 from dawnjax.cluster.watchdog import Watchdog
 from dawnjax.config import own_files
 from dawnjax.config.config_json import to_json
@@ -70,6 +73,8 @@ class Attempt:
         self.ended = ""
         self._has_result = False
         self.save_at, self._save_interval = math.inf, 0.0
+        self._waits: peers.Waits | None = None
+        self._compare_at, self._paces, self._named_slow = 0.0, list[Pace](), set[int]()
         with contextlib.ExitStack() as opened:
             opened.callback(log.close)
             # Check before logging: a refused start must not count as an attempt.
@@ -134,11 +139,42 @@ class Attempt:
             stands = bool(self.ended) and self._has_result and jax.process_count() == 1
             return stands and isinstance(error, Exception)
 
-    def listen(self, stops: Stops) -> None:
-        """Take signals as requests from now on: there is a state to save."""
+    def listen(self, stops: Stops, queue: CallQueue) -> None:
+        """Take signals as requests from now on: there is a state to save.
+
+        The other processes are told how the queue's steps go.
+        """
         self._stops = stops
+
+        def pace() -> Pace:
+            owed = -1.0 if self._waits is None else self._waits.owed_seconds
+            seconds = queue.total_seconds
+            return Pace(queue.steps_done, seconds, seconds - queue.waited_seconds, owed)
+
+        self.watchdog.pace = pace
         self._opened.enter_context(stops.listening())
         self._plan_save()
+
+    def name_slow_host(self) -> None:
+        """Warn once of a host that is slow, and log each that is, on process 0."""
+        if not self._is_first or time.perf_counter() < self._compare_at:
+            return
+        self._compare_at = time.perf_counter() + slow_hosts.WINDOW_SECONDS
+        notes = self.watchdog.notes
+        paces = [Pace(*note.pace) for note in notes if note.pace]
+        if len(paces) < jax.process_count():
+            return
+        before, self._paces = self._paces, paces
+        found = slow_hosts.slow_host(before, paces) if before else None
+        if found is None:
+            return
+        step, name = notes[found.host].step, notes[found.host].hostname
+        self._run.log.append(
+            "slow_host", host=found.host, step=step, seconds_per_step=found.seconds_per_step
+        )
+        if found.host not in self._named_slow:
+            self._named_slow.add(found.host)
+            self.journal.warn(f"host {found.host} ({name}) {found.message}")
 
     def get_on(self) -> None:
         """Report progress to the watchdog; all processes must report alike."""
@@ -155,6 +191,16 @@ class Attempt:
 
     def meet(self) -> None:
         processes.gather(None)
+
+    def meet_peers(self) -> None:
+        """Meet after every program has run once; from now on the peers' waits are counted."""
+        own = {}
+        if self._platform == "cpu" and jax.process_count() > 1 and sys.platform == "linux":
+            own = peers.connections(without_port=coordinator_port())
+        of_all = processes.gather(list(own.values()))
+        if numbers := peers.between(own, of_all):
+            self._waits = peers.Waits(numbers, lambda: self.phases.current == "train")
+            self._opened.callback(self._waits.stop)
 
     def restore(self, recipe: Recipe, like: TrainState) -> Restored | None:
         """Restore the newest checkpoint that can be read.

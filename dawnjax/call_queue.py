@@ -52,6 +52,7 @@ class CallQueue:
       seen_seconds: Time from each end of a call that was seen to the next.
       seen_steps: Steps in each of those times: of one call, or of several.
       total_seconds: Duration of all ended calls.
+      waited_seconds: The part of it in which the host waited for the devices.
     """
 
     def __init__(self, in_flight: int, first_step: int = 0):
@@ -66,7 +67,7 @@ class CallQueue:
         self.steps_done = 0
         self.seen_seconds = array.array("d")
         self.seen_steps = array.array("l")
-        self.total_seconds = 0.0
+        self.total_seconds = self.waited_seconds = 0.0
         self._unseen_seconds, self._unseen_steps = 0.0, 0
         self._devices_may_wait = True
 
@@ -131,8 +132,10 @@ class CallQueue:
         # Once a call was waited for, the devices have more to do than the host gives them: in this
         # stretch they are not asked again before its end.
         self._devices_may_wait = has_ended
+        begun = time.perf_counter()
         metrics.losses.block_until_ready()  # also raises what a call failed with
         now = time.perf_counter()
+        self.waited_seconds += now - begun
         seconds = now - self.last_end
         self.last_end = now
         if has_ended and self._calls:

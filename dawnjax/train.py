@@ -101,7 +101,7 @@ def _train(session: Session, seed: int, attempt: Attempt) -> str:
         for stage in compiled.stages:
             stage.warm_up(root_key, counts, stops)
         # Wait for the slowest host: its compilation must not count as the others' restore.
-        attempt.meet()
+        attempt.meet_peers()
     with phases.phase("restore"):
         # State has the same shapes in every stage, so those of the first do.
         restored = attempt.restore(recipes[0], state_shapes(recipes[0]))
@@ -143,7 +143,7 @@ def _train(session: Session, seed: int, attempt: Attempt) -> str:
         stops,
     )
     generations = Generations(recipes[0], generating, state.made, made_flops)
-    attempt.listen(stops)
+    attempt.listen(stops, queue)
     status = _steps_to_target(session, compiled, stepper, generations, evaluation_feed, attempt)
     step = stepper.step
 
@@ -212,6 +212,7 @@ def _steps_to_target(
             # Before an evaluation or a save: a diverged state is neither measured nor kept.
             if not journal.record_steps(stepper.queue, stepper.feed.wait_seconds):
                 return "diverged"
+            attempt.name_slow_host()
             if wish != Wish.SAVE:
                 break
             _save(stepper, generations, attempt)
@@ -278,6 +279,7 @@ def train_until(
             first_nonfinite_step = metrics.first_nonfinite_step
         if queue.last_end > journal.record_at:
             journal.record_steps(queue, feed.wait_seconds)
+            attempt.name_slow_host()
     # The host waits for the devices here: what follows is not charged with train steps.
     queue.drain()
     return max(wish, stops.when_drained())

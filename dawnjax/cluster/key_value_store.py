@@ -40,6 +40,13 @@ class KeyValueStore:
         self._client.wait_at_barrier(name, _LONG_MILLISECONDS)
 
 
+def coordinator_port() -> int:
+    """Port of the coordination service; 0 for a process alone."""
+    from jax._src.distributed import global_state as state
+
+    return int((state.coordinator_address or ":0").rpartition(":")[2])
+
+
 def store_of_this_process() -> KeyValueStore | None:
     """The store; None for a process alone."""
     from jax._src.distributed import global_state as state

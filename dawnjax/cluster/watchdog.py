@@ -43,6 +43,7 @@ class Note(NamedTuple):
     Attributes:
       beat: Number of the note; a count that stands still is the sign of a dead process.
       step: Steps handed to the devices; -1 before the first report.
+      pace: A `slow_hosts.Pace`; empty before training.
     """
 
     hostname: str
@@ -50,6 +51,7 @@ class Note(NamedTuple):
     step: int
     phase: str
     reports: int
+    pace: Sequence[float] = ()
 
 
 @dataclasses.dataclass
@@ -95,6 +97,7 @@ class Watchdog:
       resume_command: Command that resumes the run, for the line about its end; empty until known.
       step: Steps handed to the devices; -1 before the first report. The innermost loop writes it
         just before each call, with the steps done once it is made; that too is progress.
+      pace: Returns what a note tells of this host's pace.
       on_death: Called with that line before the process ends, such as to log it; it has 2 seconds.
     """
 
@@ -108,6 +111,7 @@ class Watchdog:
         self.store = store
         self.resume_command = ""
         self.on_death: Callable[[str], object] | None = None
+        self.pace: Callable[[], Sequence[float]] = tuple
         self.process_index = 0 if store is None else store.process_index
         self.num_processes = 1 if store is None else store.num_processes
         self.step = -1
@@ -134,6 +138,11 @@ class Watchdog:
         """
         self._phase, self.step = phase, step
         self._reports += 1
+
+    @property
+    def notes(self) -> list[Note]:
+        """Newest note of each process, on process 0; elsewhere of process 0 alone."""
+        return [heard.note for heard in self._heard]
 
     def explain(self, error: BaseException) -> None:
         """Handle the error of the main thread; returns if it is this process's own failure.
@@ -207,7 +216,8 @@ class Watchdog:
             self._end(*records.load_json(group["verdict"]))
 
     def _note(self) -> Note:
-        return Note(self._hostname, self._beat, self.step, self._phase, self._reports)
+        beat = self._hostname, self._beat, self.step, self._phase, self._reports
+        return Note(*beat, self.pace())
 
     def _line(self, what: str, index: int | None = None, note: Note | None = None) -> str:
         index, note = self.process_index if index is None else index, note or self._note()

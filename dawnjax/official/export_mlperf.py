@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from dawnjax import records
 from dawnjax.errors import ConfigError
 from dawnjax.machine.hardware import num_chips
+from dawnjax.official import mlperf_rounds
 from dawnjax.official.exported_run import ExportedRun, benchmark_data, metrics_of, naming_faults
 from dawnjax.official.outcome import printable
 from dawnjax.runs.directory import check_name
@@ -196,6 +197,13 @@ def _log(run: ExportedRun, benchmark: str, submitter: str, system: str, status: 
     if targets.keys() != form.metrics.keys() or not are_fractions:
         raise ConfigError(
             f"{run.path}: the target of {benchmark} is {form.quality} alone, as a fraction"
+        )
+    ruleset = f"v{form.ruleset.rpartition('.')[0]}"
+    wanted = mlperf_rounds.target(benchmark, ruleset, None)
+    if [targets[name] for name in form.metrics] != [part.value for part in wanted.parts()]:
+        raise ConfigError(
+            f"{run.path}: its target is {run.trial.target.words()}, and {benchmark} of ruleset "
+            f"{form.ruleset} asks for {wanted.words()}"
         )
     # One offset for all lines: later changes of the wall clock do not move events.
     base = start["unix_seconds"] - start["t"]

@@ -60,6 +60,7 @@ EVENTS = {
     "checkpoint": ("step",),
     "host_sample": ("cpu_seconds", "memory_bytes"),
     "host_summary": ("hosts",),
+    "slow_host": ("host", "step", "seconds_per_step"),
     "diverged": ("step",),
     "work": ("num_params", "flops_per_example"),
     "warning": ("message",),

@@ -153,3 +153,13 @@ def test_official_names_of_the_metrics_are_ours():
 
 def test_the_backbone_is_what_detectors_take():
     assert set(SSD.pretrained_parts) == set(MaskRCNN.pretrained_parts) == BACKBONE
+
+
+def test_a_run_to_another_rounds_target_is_no_export(run, tmp_path, capsys, monkeypatch):
+    """As `coco_ssd_resnet34_v05`, whose 0.212 is v0.5's."""
+    monkeypatch.setitem(TARGETS, "ssd", {"box_ap": 0.212})
+    made = retold(run, tmp_path / "v05", 3, detector("ssd"))
+    argv = ["--format=mlperf", str(made), "--submitter=A", f"--out={tmp_path / 'out'}"]
+    error = error_of(capsys, *argv)
+    assert "its target is box_ap at least 0.212, and ssd of ruleset 1.1.0 asks for" in error
+    assert "eval_accuracy at least 0.23" in error and not (tmp_path / "out").exists()

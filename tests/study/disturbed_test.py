@@ -92,8 +92,8 @@ def test_a_gate_of_disturbed_trials_alone_decides_nothing(folders, capsys):
 
 
 def test_a_study_and_its_report_name_them(tmp_path):
-    times = [10.0, 15.0, 10.0, 15.0, 10.0, 15.0]
-    slower = [time * 2 for time in times]
+    times: list[float | None] = [10.0, 15.0, 10.0, 15.0, 10.0, 15.0]
+    slower: list[float | None] = [20.0, 30.0, 20.0, 30.0, 20.0, 30.0]
     study, arms, ordered = made_study(tmp_path, {"3": times, "4": slower})
     disturb(ordered[0].directory(tmp_path))
     found = figures(study, arms, trials_over(ordered, tmp_path, {}), tmp_path)
