@@ -6,6 +6,7 @@ from pathlib import Path
 from benchmarks.result_tables.result_files import Record, Rows
 from dawnjax.page import words
 from dawnjax.race.board import read_board
+from dawnjax.race.tracks import read_track
 from dawnjax.statistics.sample import Sample
 from dawnjax.statistics.verdict import judge_all
 
@@ -14,22 +15,25 @@ ENTRIES = Path(__file__).parents[2] / "entries"
 
 def race_records(_: list[tuple[str, Record]]) -> Rows:
     """Verdict on each entry, by the judge's clock, beside the baseline of its rounds."""
-    head = "track | entry | verdict | expected time over the baseline's | reached | "
-    head += "expected time, s: entry, baseline | judged on | date"
+    head = (
+        "track | entry | code | verdict | beside the baseline | entry | baseline | judged on | date"
+    )
     rows: Rows = [[*head.split(" | ")]]
-    for track, board in read_board(ENTRIES).items():
-        for entry, verdict in board:
+    for name, board in read_board(ENTRIES).items():
+        track = read_track(name)
+        for place in board:
+            verdict = place.verdict
             if verdict is None or verdict.baseline is None:
                 continue
-            sides = [verdict.sides[name] for name in (entry.name, "the baseline")]
+            sides = [verdict.sides[side] for side in (place.name, "the baseline")]
             rows.append(
                 [
-                    f"`{track}`",
-                    f"`{entry.name}`",
+                    f"`{name}`",
+                    f"`{place.name}`",
+                    place.code,
                     verdict.word,
                     verdict.baseline.text(),
-                    f"{sides[0].reached}; baseline {sides[1].reached}",
-                    ", ".join(side.time for side in sides),
+                    *(side.text(track) for side in sides),
                     f"{verdict.hardware}, jax {verdict.versions['jax']}",
                     verdict.date,
                 ]

@@ -18,15 +18,14 @@ from dawnjax.text import escaped
 if TYPE_CHECKING:
     from dawnjax.race.tracks import Track as ReadTrack
 
-USAGE = """dawnjax race [tracks [TRACK [--data_dir=FOLDER]]]
+USAGE = """dawnjax race [tracks [TRACK]]
        dawnjax race new NAME --track=TRACK
        dawnjax race submit FILE_OR_PROGRAM --track=TRACK [--out=FOLDER]
        dawnjax race verify ENTRY [--data_dir=FOLDER] [--rounds=N]
        dawnjax race board FOLDER [--html=FILE]"""
 
 DESCRIPTION = """
-Without arguments it lists the tracks; `tracks TRACK` shows the rules of one, and with --data_dir
-whether data are the track's.
+Without arguments it lists the tracks; `tracks TRACK` shows the rules of one.
 
   new      writes NAME.py: the track's baseline, as a recipe to change
   submit   makes an entry of a recipe's file and the modules that it imports, or of the folder of a
@@ -35,13 +34,14 @@ whether data are the track's.
            turn, on fresh seeds, each in a sandbox without network or examples to evaluate
   board    shows the entries of a folder, with the verdicts in FOLDER/verdicts
 
-`verify` ends with status 0 where the entry is accepted, 6 where it is slower, 7 for a tie, 1 where
-a rule was broken in a run, 2 where nothing was run.
+`verify` ends with status 0 where the entry is accepted, 6 where it is slower or worse, 7 for a tie,
+1 where a rule was broken in a run, 2 where nothing was run.
 """
 
 _STATUS = {
     "accepted": ExitStatus.DONE,
     "slower": ExitStatus.SLOWER,
+    "worse": ExitStatus.SLOWER,
     "tie": ExitStatus.UNDECIDED,
     "refused": ExitStatus.FAILED,
 }
@@ -49,13 +49,19 @@ _STATUS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Track:
-    """A quality, and what an entry may do to reach it soonest.
+    """What entries race for: the least time to a target, or the best quality at a budget.
 
     Attributes:
       platform: Kind of the one device: `cpu` or `gpu`.
       experiment: The baseline.
-      command: Command that trains one trial of the baseline as the track asks.
-      target: What one evaluation must reach, in words.
+      flags: Of the baseline, and of every run of an entry.
+      baseline_flags: Of the baseline alone.
+      aim: What counts, in words.
+      metric: What is measured.
+      direction: `at_least` where more of it is better, else `at_most`.
+      target: What one evaluation must reach; null at a budget.
+      budget_unit: `seconds`, `examples` or `tokens`; null without a budget.
+      budget: What a run may spend; null without one.
       data_fingerprint: Of the data that count; empty where `data_benchmark` says which they are.
       rounds: Least rounds of a verification.
       run_seconds: Most seconds of a run.
@@ -67,8 +73,14 @@ class Track:
     title: str
     platform: str
     experiment: str
-    command: str
-    target: str
+    flags: tuple[str, ...]
+    baseline_flags: tuple[str, ...]
+    aim: str
+    metric: str
+    direction: str
+    target: float | None
+    budget_unit: str | None
+    budget: int | None
     data_fingerprint: str
     data_benchmark: str
     data_note: str
@@ -105,9 +117,12 @@ class Beside:
     """Trials beside those of a rival.
 
     Attributes:
-      word: `faster` or `slower` at the level of this look, else `undecided`.
-      ratio: Expected time over that of the rival.
-      low: Lower end of the interval of that level.
+      word: `faster` or `slower` at the level of this look, at a budget `better` or `worse`, else
+        `undecided`.
+      ratio: Expected time over that of the rival; null at a budget.
+      better: Fraction of rounds that ended better than the rival's; null unless at a budget.
+      gain: By how much the mean quality is better; null likewise, or where a trial has none.
+      low: Lower end of the interval of that level, of the ratio or the fraction.
       high: Upper end likewise.
       level: Probability of error that this look has.
       p_value: Probability of such a difference between equal sides.
@@ -115,6 +130,8 @@ class Beside:
 
     word: str
     ratio: float | None
+    better: float | None
+    gain: float | None
     low: float | None
     high: float | None
     level: float
@@ -128,7 +145,7 @@ class Verdict:
     Attributes:
       recipe: Hash of what was judged.
       code: Whose code a run executed.
-      word: `accepted`, `tie`, `slower` or `refused`.
+      word: `accepted`, `tie`, `slower`, `worse` or `refused`.
       rule: Rule that it broke; empty for none.
       why: How it broke it.
       rival: The standing record's name, or the baseline.
@@ -180,7 +197,6 @@ class Result:
     Attributes:
       part: `tracks`, `new`, `submit`, `verify` or `board`.
       tracks: Of `tracks`.
-      data_are_the_tracks: Of `tracks TRACK --data_dir`; null for the others.
       path: The file or folder that `new`, `submit` or `board --html` wrote.
       verdict: Of `verify`.
       board: Of `board`, each track's record first.
@@ -188,7 +204,6 @@ class Result:
 
     part: str
     tracks: tuple[Track, ...] = ()
-    data_are_the_tracks: bool | None = None
     path: str | None = None
     verdict: Verdict | None = None
     board: tuple[Row, ...] = ()
@@ -226,7 +241,7 @@ def main(argv: list[str]) -> Answer:
 _FLAGS = {
     "track": (("new", "submit"), "the track."),
     "out": (("submit",), "the entry's folder, new; entries/NAME."),
-    "data_dir": (("tracks", "verify"), "where the track's data lie, if not in the installation."),
+    "data_dir": (("verify",), "where the track's data lie, if not in the installation."),
     "rounds": (("verify",), "rounds at most, from the track's up; 0 takes the track's."),
     "html": (("board",), "a file for the board as a page."),
 }
@@ -253,22 +268,15 @@ def _needed(values: flags.FlagValues, name: str) -> str:
 def _tracks(names: list[str], values: flags.FlagValues) -> Answer:
     from dawnjax.race import tracks
 
-    is_right, next_ = None, []
-    known = names or tracks.track_names()
-    found = [tracks.read_track(name) for name in known]
-    if data_dir := _path(values, "data_dir"):
-        track = tracks.read_track(str(_one(names, "track")))
-        text, why = tracks.data_text(track, data_dir)
-        is_right, text = not why, escaped(text)
-    elif names:
-        text = "\n\n".join(map(tracks.track_text, found))
+    found = [tracks.read_track(name) for name in names or tracks.track_names()]
+    if names:
+        text = "\n\n".join(map(tracks.track_text, names))
         next_ = [f"dawnjax race new NAME --track={found[0].name}"]
     else:
         text = tracks.tracks_table().to_text()
         next_ = [f"dawnjax race tracks {found[0].name}"]
     told = tuple(map(_told_track, found))
-    result = Result(part="tracks", tracks=told, data_are_the_tracks=is_right)
-    return Answer(result=result, text=text, next=next_)
+    return Answer(result=Result(part="tracks", tracks=told), text=text, next=next_)
 
 
 def _told_track(track: "ReadTrack") -> Track:
@@ -277,8 +285,14 @@ def _told_track(track: "ReadTrack") -> Track:
         title=track.title,
         platform=track.platform,
         experiment=track.experiment,
-        command=track.command,
-        target=track.target.words(),
+        flags=track.flags,
+        baseline_flags=track.baseline_flags,
+        aim=track.aim,
+        metric=track.target.metric,
+        direction=track.target.direction,
+        target=None if track.budget else track.target.value,
+        budget_unit=track.budget and track.budget.unit,
+        budget=track.budget and track.budget.amount,
         data_fingerprint=track.data_fingerprint,
         data_benchmark=track.data_benchmark,
         data_note=track.data_note,
@@ -351,13 +365,13 @@ def _board(paths: list[str], values: flags.FlagValues) -> Answer:
     rows = (
         Row(
             track=track,
-            rank=rank,
-            name=entry.name,
-            code=entry.code,
-            verdict=verdict and _told(verdict),
+            rank=place.rank,
+            name=place.name,
+            code=place.code,
+            verdict=place.verdict and _told(place.verdict),
         )
-        for track, rows in boards.items()
-        for (entry, verdict), rank in zip(rows, board.ranks(rows), strict=True)
+        for track, places in boards.items()
+        for place in places
     )
     result = Result(part="board", path=page and str(page), board=tuple(rows))
     return Answer(result=result, text=escaped(board.board_text(boards)))

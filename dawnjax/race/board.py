@@ -1,5 +1,6 @@
 """The board of a folder of entries: a table for each track, as text, JSON or a page."""
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,12 +14,26 @@ from dawnjax.race.entry import VERDICTS, Entry, entries_in
 from dawnjax.race.verdicts import BASELINE, JudgedEntry, read_verdict
 from dawnjax.text import escaped
 
-_HEADS = ("rank", "entry", "own code", "verdict", f"beside {BASELINE}", "reached", "expected, s")
-_HEADS += ("on", "date")
-_ORDER = ("accepted", "tie", "slower", "refused")
+_HEADS = ("rank", "entry", "own code", "verdict", f"beside {BASELINE}", "trials", "on", "date")
+_ORDER = ("accepted", "tie", "slower", "worse", "refused")
 
-Row = tuple[Entry, JudgedEntry | None]
-Boards = dict[str, list[Row]]
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Place:
+    """An entry on a board.
+
+    Attributes:
+      rank: Empty where it has none; `=1` where it ties with the first.
+      verdict: None where the recipe that the entry has now was not judged.
+    """
+
+    rank: str
+    name: str
+    code: str
+    verdict: JudgedEntry | None
+
+
+Boards = dict[str, list[Place]]
 
 _PAGE = jinja2.Environment(autoescape=True).from_string("""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>Race</title>
@@ -37,53 +52,65 @@ td,th{padding:.2em .8em .2em 0;text-align:left;border-top:1px solid #8886}</styl
 def read_board(folder: Path) -> Boards:
     """Entries of a folder by track, the record first, each with its verdict.
 
-    A verdict on another recipe than the entry has now is none.
-
     Raises:
       ConfigError: The folder holds no entry, or a damaged one.
     """
-    boards: Boards = {}
+    found: dict[str, list[tuple[Entry, JudgedEntry | None]]] = {}
     for _, entry in entries_in(folder):
         verdict = read_verdict(folder / VERDICTS, entry.name, entry.recipe)
-        boards.setdefault(entry.track, []).append((entry, verdict))
-    if not boards:
+        found.setdefault(entry.track, []).append((entry, verdict))
+    if not found:
         raise ConfigError(f"{folder} holds no entry: no folder in it has an entry.json")
-    for rows in boards.values():
-        rows.sort(key=_place)
-    return {name: boards[name] for name in sorted(boards)}
+    boards: Boards = {}
+    for track, rows in sorted(found.items()):
+        ranks: dict[str, str] = {}
+        for entry, verdict in sorted(rows, key=lambda row: _order(*row)):
+            if verdict and verdict.word == "accepted":
+                ranks[entry.name] = str(len(ranks) + 1)
+            ties = ranks.get(verdict.rival) if verdict and verdict.word == "tie" else None
+            place = Place(
+                rank=f"={ties}" if ties else ranks.get(entry.name, ""),
+                name=entry.name,
+                code=entry.code,
+                verdict=verdict,
+            )
+            boards.setdefault(track, []).append(place)
+    return boards
 
 
-def _place(row: Row) -> tuple[int, tuple[int, float], str]:
-    entry, verdict = row
+def _order(entry: Entry, verdict: JudgedEntry | None) -> tuple[int, tuple[int, float], str]:
     if verdict is None:
         return len(_ORDER), (0, 0.0), entry.name
     return _ORDER.index(verdict.word), verdict.standing, entry.name
 
 
-def ranks(rows: Sequence[Row]) -> list[str]:
-    """Rank of each row; an entry that ties with one that has a rank shares it."""
-    places: dict[str, str] = {}
-    for entry, verdict in rows:
-        if verdict and verdict.word == "accepted":
-            places[entry.name] = str(len(places) + 1)
-    ties = [verdict and verdict.word == "tie" and places.get(verdict.rival) for _, verdict in rows]
-    return [
-        f"={tie}" if tie else places.get(entry.name, "")
-        for (entry, _), tie in zip(rows, ties, strict=True)
-    ]
-
-
-def board_table(rows: Sequence[Row]) -> Table:
+def board_table(places: Sequence[Place]) -> Table:
     """Rows of one track."""
-    cells = [_cells(*row, rank) for row, rank in zip(rows, ranks(rows), strict=True)]
-    return of_words(_HEADS, cells, texts=range(len(_HEADS)))
+    return of_words(_HEADS, map(_cells, places), texts=range(len(_HEADS)))
+
+
+def _cells(place: Place) -> list[str]:
+    verdict = place.verdict
+    if verdict is None:
+        return ["", place.name, place.code, "not yet judged"]
+    word, own = str(verdict.word), verdict.sides.get(place.name)
+    if verdict.word == "tie":
+        word = f"tie with {verdict.rival}"
+    if verdict.word == "refused":
+        word = f"refused: {verdict.rule}"
+    return [
+        *(place.rank, place.name, place.code, word),
+        verdict.baseline.text() if verdict.baseline else "",
+        own.text(tracks.read_track(verdict.track)) if own else "",
+        *(verdict.hardware, verdict.date),
+    ]
 
 
 def board_text(boards: Boards) -> str:
     """All boards for a terminal."""
     return "\n\n".join(
-        f"{tracks.read_track(name).title}\n{board_table(rows).to_text()}"
-        for name, rows in boards.items()
+        f"{tracks.read_track(name).title}\n{board_table(places).to_text()}"
+        for name, places in boards.items()
     )
 
 
@@ -93,26 +120,9 @@ def board_page(boards: Boards) -> str:
         (
             name,
             tracks.read_track(name).title,
-            to_html(board_table(rows), f"board-{name}"),
-            [(entry.name, escaped(verdict.text())) for entry, verdict in rows if verdict],
+            to_html(board_table(places), f"board-{name}"),
+            [(it.name, escaped(it.verdict.text())) for it in places if it.verdict],
         )
-        for name, rows in boards.items()
+        for name, places in boards.items()
     ]
     return _PAGE.render(boards=shown)
-
-
-def _cells(entry: Entry, verdict: JudgedEntry | None, rank: str) -> list[str]:
-    if verdict is None:
-        return ["", entry.name, entry.code, "not yet judged"]
-    word = str(verdict.word)
-    if verdict.word == "tie":
-        word = f"tie with {verdict.rival}"
-    if verdict.word == "refused":
-        word = f"refused: {verdict.rule}"
-    own = verdict.sides.get(entry.name)
-    return [
-        *(rank, entry.name, entry.code, word),
-        verdict.baseline.text() if verdict.baseline else "",
-        *((own.reached, own.time) if own else ("", "")),
-        *(verdict.hardware, verdict.date),
-    ]

@@ -1,15 +1,14 @@
-"""A run of an entry or of the baseline, inside the sandbox: `python -m dawnjax.race.contestant`.
+"""A run of a recipe inside the sandbox: `python -m dawnjax.race.contestant DATA OUT SEED SOURCE`.
 
-It hears its task, asks for its data, hears that they are there, and says that its weights are
-saved. All that happens here may be the work of a stranger: the judge believes the moments at which
-it heard of it, and the weights.
+It hears its experiment, asks for its data, hears that they are there, and says that its weights are
+saved. SOURCE is a file with classes of its own, or empty. All that happens here may be the work of
+a stranger: the judge believes the moments at which it heard of it, and the weights.
 """
 
 import dataclasses
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 from dawnjax import records
 from dawnjax.race import handover
@@ -18,27 +17,11 @@ READY, GO, DONE = b"ready", b"go", b"done"
 """Asks for the data; hands them over; the weights are saved."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Task:
-    """What a run is asked for.
-
-    Attributes:
-      experiment: Plain JSON values of the experiment.
-      source: File with its own classes; empty for none.
-      data, run_dir: Folders of the data and for the run.
-    """
-
-    experiment: dict[str, Any]
-    source: str
-    seed: int
-    data: str
-    run_dir: str
-
-
 def main() -> int:
     judge, say = sys.stdin.buffer, os.dup(1)
     os.dup2(2, 1)  # what a recipe prints is no word to the judge
-    task = records.decode(judge.readline(), Task)
+    folder, run_dir, seed, source = sys.argv[1:]
+    fields = records.load_json(judge.readline())
     from dawnjax import api
     from dawnjax.config.config_json import from_json
     from dawnjax.config.experiment import Experiment
@@ -46,17 +29,16 @@ def main() -> int:
     from dawnjax.config.experiment_modules import classes_of_file
     from dawnjax.config.run_options import CheckpointOptions, ProfileOptions, RunOptions
 
-    classes = classes_of_file(task.source) if task.source else {}
-    experiment = from_json(Experiment, task.experiment, classes)
+    experiment = from_json(Experiment, fields, classes_of_file(source) if source else {})
 
     def wait() -> None:
         os.write(say, READY + b"\n")
         if judge.readline() != GO + b"\n":
             raise SystemExit("the judge has ended")
 
-    data = handover.withheld(experiment.data, Path(task.data), wait)
+    data = handover.withheld(experiment.data, Path(folder), wait)
     options = RunOptions(
-        run_dir=task.run_dir,
+        run_dir=run_dir,
         tensorboard=False,
         compile_cache_dir="none",
         # One save, at the end: it is what the judge measures.
@@ -66,9 +48,9 @@ def main() -> int:
     request = Request(
         experiment=dataclasses.replace(experiment, data=data),
         overrides={},
-        seed=task.seed,
+        seed=int(seed),
         options=options,
-        experiment_file=Path(task.source) if task.source else None,
+        experiment_file=Path(source) if source else None,
     )
     status = api.train_in_process(request, [], shows=False)
     os.write(say, DONE + b"\n")

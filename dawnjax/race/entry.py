@@ -81,8 +81,8 @@ def read_entry(folder: Path) -> Entry:
     if ENTRY_FILE not in files:
         raise ConfigError(f"{folder} is no entry: it has no {ENTRY_FILE}")
     try:
-        entry = records.read_json(file, Entry)
-    except (OSError, ValueError) as error:
+        entry = records.decode(files[ENTRY_FILE], Entry)
+    except ValueError as error:
         raise ConfigError(f"{file} is no description of an entry: {error}") from None
     if entry.schema_version != SCHEMA_VERSION:
         raise ConfigError(f"{file}: schema_version {entry.schema_version} is not {SCHEMA_VERSION}")
@@ -99,14 +99,14 @@ def read_entry(folder: Path) -> Entry:
     return entry
 
 
-def files_of(folder: Path) -> dict[str, Path]:
-    """Plain files of an entry by their paths in it, `entry.json` too.
+def files_of(folder: Path) -> dict[str, bytes]:
+    """Contents of an entry's files by their paths in it, `entry.json` too.
 
     Raises:
-      ConfigError: A link, a file that no entry has, or too many of them.
+      ConfigError: A link, a file that no entry has or that cannot be read, or too many of them.
     """
-    found: dict[str, Path] = {}
-    size = 0
+    found: dict[str, bytes] = {}
+    left = MOST_BYTES
     for number, path in enumerate(folder.rglob("*"), 1):
         if number > MOST_FILES:
             raise ConfigError(f"{folder} holds more than {MOST_FILES:,} files, and no entry does")
@@ -115,23 +115,20 @@ def files_of(folder: Path) -> dict[str, Path]:
             continue
         if not stat.S_ISREG(status.st_mode) or not _ALLOWED.fullmatch(name):
             raise ConfigError(f"{folder}: {name!r} is no file of an entry; take it out")
-        size += status.st_size
-        found[name] = path
-    if size > MOST_BYTES:
-        raise ConfigError(f"{folder} holds more than {MOST_BYTES:,} bytes, and no entry does")
+        left -= status.st_size
+        if left < 0:
+            raise ConfigError(f"{folder} holds more than {MOST_BYTES:,} bytes, and no entry does")
+        try:
+            found[name] = records.read_plain(path, MOST_BYTES)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{folder}: {name} cannot be read: {error}") from None
     return found
 
 
-def hashes_of(files: Mapping[str, Path]) -> dict[str, str]:
-    """SHA-256 of each file of the source, by its path; `ConfigError` if one cannot be read."""
+def hashes_of(files: Mapping[str, bytes]) -> dict[str, str]:
+    """SHA-256 of each file of the source, by its path."""
     names = sorted(name for name in files if name.startswith(f"{SOURCE}/"))
-    try:
-        return {
-            name: hashlib.sha256(records.read_plain(files[name], MOST_BYTES)).hexdigest()
-            for name in names
-        }
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"the source cannot be read: {error}") from None
+    return {name: hashlib.sha256(files[name]).hexdigest() for name in names}
 
 
 def entries_in(folder: Path) -> list[tuple[Path, Entry]]:

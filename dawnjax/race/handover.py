@@ -12,6 +12,7 @@ by, and weights from before mean nothing.
 
 import dataclasses
 import importlib
+import io
 import os
 import secrets
 import shutil
@@ -22,31 +23,10 @@ from typing import Any
 import numpy as np
 
 from dawnjax import records
-from dawnjax.errors import RunError
 from dawnjax.input_pipeline.reading.dataset import Split
 from dawnjax.input_pipeline.reading.renamed import new_names, renamed
 
 DESCRIPTION = "data.json"
-
-_CHUNK_BYTES = 2**26
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Array:
-    """Shape and NumPy's dtype of an array."""
-
-    shape: tuple[int, ...]
-    dtype: str
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Described:
-    """Data before they are there: the class and the fields of their specification, the arrays."""
-
-    spec_class: str
-    spec: dict[str, Any]
-    train: dict[str, Array]
-    eval: dict[str, Array]
 
 
 class Handover:
@@ -58,18 +38,19 @@ class Handover:
     def __init__(self, data: Any, spec: Any, folder: Path):
         self._data, self._spec, self._folder = data, spec, folder
         self._round, self._names_seed = folder, 0
-        self._described = Described(
-            spec_class=f"{type(spec).__module__}:{type(spec).__qualname__}",
-            spec=records.plain(spec),
-            train=self._arrays("train", spec.num_train_examples),
-            eval=self._arrays("eval", spec.num_eval_examples),
-        )
+        self._rows = {"train": spec.num_train_examples, "eval": spec.num_eval_examples}
+        self._described = {
+            "spec_class": f"{type(spec).__module__}:{type(spec).__qualname__}",
+            "spec": records.plain(spec),
+            "train": self._arrays("train"),
+            "eval": self._arrays("eval"),
+        }
 
-    def _arrays(self, split: Split, count: int) -> dict[str, Array]:
-        shapes = self._spec.example_shapes(split)
+    def _arrays(self, split: Split) -> dict[str, Any]:
+        """Shape and NumPy's dtype of each array."""
         return {
-            name: Array(shape=(count, *shape), dtype=np.dtype(dtype).str)
-            for name, (shape, dtype) in shapes.items()
+            name: {"shape": [self._rows[split], *shape], "dtype": np.dtype(dtype).str}
+            for name, (shape, dtype) in self._spec.example_shapes(split).items()
         }
 
     @property
@@ -79,7 +60,7 @@ class Handover:
     def describe(self, folder: Path) -> None:
         """Make a run's folder of data, with their description alone."""
         folder.mkdir(parents=True)
-        records.write_json(folder / DESCRIPTION, records.plain(self._described))
+        records.write_json(folder / DESCRIPTION, self._described)
 
     def new_round(self) -> int:
         """Draw order and names for the runs of a round; returns the seed of both."""
@@ -90,15 +71,16 @@ class Handover:
             for name, array in self._data.load(split).items():
                 is_renamed = name == renamed_array
                 if split == "train" or not is_renamed:
-                    file = self._round / f"{split}_{name}.npy"
-                    _write(file, array, self._order(split), names if is_renamed else None)
+                    rows, file = np.asarray(array[self._order(split)]), io.BytesIO()
+                    np.save(file, renamed(rows, names) if is_renamed else rows)
+                    records.write(self._round / f"{split}_{name}.npy", file.getvalue())
         if last != self._folder:
             shutil.rmtree(last)  # runs before keep theirs
         return seed
 
     def _order(self, split: Split) -> np.ndarray:
-        rows = next(iter(getattr(self._described, split).values())).shape[0]
-        return np.random.default_rng([self._names_seed, split == "eval"]).permutation(rows)
+        random = np.random.default_rng([self._names_seed, split == "eval"])
+        return random.permutation(self._rows[split])
 
     def true_classes(self) -> np.ndarray:
         """Classes of the round's inputs to answer, in their order and under their names."""
@@ -111,26 +93,7 @@ class Handover:
         `with_inputs` adds the inputs to answer.
         """
         for path in self._round.glob("*.npy" if with_inputs else "train_*.npy"):
-            try:
-                os.link(path, folder / path.name)
-            except OSError as error:
-                raise RunError(f"cannot hand the data over in {folder}: {error.strerror}") from None
-
-
-def _write(path: Path, array: Any, order: np.ndarray, names: np.ndarray | None) -> None:
-    """Write an array's rows in an order, as NumPy's own files are."""
-    shape = (len(order), *array.shape[1:])
-    header = {"descr": np.dtype(array.dtype).str, "fortran_order": False, "shape": shape}
-    row_bytes = max(1, array.dtype.itemsize * array[:1].size)
-    rows = max(1, _CHUNK_BYTES // row_bytes)
-    try:
-        with os.fdopen(records.open_append(path), "wb") as file:
-            np.lib.format.write_array_header_1_0(file, header)
-            for start in range(0, len(order), rows):
-                part = np.asarray(array[order[start : start + rows]])
-                file.write((part if names is None else renamed(part, names)).tobytes())
-    except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror}") from None
+            os.link(path, folder / path.name)
 
 
 def withheld(data: Any, folder: Path, wait: Callable[[], None]) -> Any:
@@ -138,15 +101,15 @@ def withheld(data: Any, folder: Path, wait: Callable[[], None]) -> Any:
 
     It is of a class below that of `data`, with equal fields, so that a run takes it for the same.
     """
-    described = records.read_json(folder / DESCRIPTION, Described)
-    module, _, name = described.spec_class.partition(":")
-    spec = records.convert(described.spec, getattr(importlib.import_module(module), name))
+    described = records.load_json(records.read_plain(folder / DESCRIPTION))
+    module, _, name = described["spec_class"].partition(":")
+    spec = records.convert(described["spec"], getattr(importlib.import_module(module), name))
 
     def load(self: Any, split: Split) -> Mapping[str, np.ndarray]:
         if split == "eval":
-            return {name: np.ones(a.shape, a.dtype) for name, a in described.eval.items()}
+            return {name: np.ones(**it) for name, it in described["eval"].items()}
         wait()
-        files = {name: folder / f"train_{name}.npy" for name in described.train}
+        files = {name: folder / f"train_{name}.npy" for name in described["train"]}
         return {name: np.load(file, mmap_mode="r") for name, file in files.items()}
 
     cls = type(data)

@@ -4,6 +4,7 @@ The clock is this process's. It starts when the data are handed over. When the r
 done it is killed, and the clock stops when nothing of it is left: nothing is written after.
 """
 
+import contextlib
 import dataclasses
 import json
 import shutil
@@ -17,12 +18,22 @@ import numpy as np
 from dawnjax import records
 from dawnjax.checkpointed.judged_weights import NO_WEIGHTS, Measured, Question, Weights
 from dawnjax.errors import RunError
-from dawnjax.race.contestant import DONE, GO, READY, Task
+from dawnjax.race.contestant import DONE, GO, READY
 from dawnjax.race.handover import Handover
-from dawnjax.race.sandbox import INSIDE, SAVED, Boxed, LimitError, Walls, read_installation
+from dawnjax.race.sandbox import (
+    INSIDE,
+    SAVED,
+    Boxed,
+    LimitError,
+    Walls,
+    boxed,
+    read_installation,
+)
 from dawnjax.race.tracks import Track
 from dawnjax.tasks.on_host import OnHost
 from dawnjax.trials.target import reaches
+
+CONTESTANT = "dawnjax.race.contestant"
 
 LOGITS = "logits.npy"
 """What a program saves: float32 [inputs, classes], in the order of the inputs."""
@@ -83,31 +94,21 @@ class Course:
         binds = {"data": data} | ({"source": side.sources} if side.sources else {})
         main = f"{INSIDE}/source/{side.main}" if side.sources else ""
         is_program = not side.experiment
-        task = Task(
-            experiment=side.experiment,
-            source=main,
-            seed=seed,
-            data=f"{INSIDE}/data",
-            run_dir=str(SAVED),
-        )
-        command = [main, task.data, task.run_dir, str(seed)]
+        given = [f"{INSIDE}/data", str(SAVED), str(seed)]
+        command = [main, *given] if is_program else ["-m", CONTESTANT, *given, main]
         read_installation()
-        with self._boxed(
-            command if is_program else ["-m", "dawnjax.race.contestant"],
-            binds,
-            hidden=self.track.hidden,
-        ) as process:
+        with self._boxed(command, binds, hidden=self.track.hidden) as process:
             if not is_program:
-                process.tell(_line(task))
+                process.tell(_line(side.experiment))
             ready = process.expect(READY)
-            given = time.monotonic()
+            handed = time.monotonic()
             self.handover.hand_over(data, with_inputs=is_program)
             process.tell(GO)
-            process.expect(DONE)
+            process.expect(DONE, until=handed + self.track.seconds)
             ended = process.end_and_keep(saved, "" if is_program else "checkpoints")
         shutil.rmtree(data)
         weights = self._answered(saved) if is_program else None
-        return Heat(seed, names, saved, ready - process.began, ended - given, weights)
+        return Heat(seed, names, saved, ready - process.began, ended - handed, weights)
 
     def _answered(self, saved: Path) -> Weights:
         """Compare a program's logits with the true classes of its round, in float64."""
@@ -165,12 +166,12 @@ class Course:
 
     def _boxed(
         self, arguments: Sequence[str], binds: dict[str, Path], hidden: Sequence[str] = ()
-    ) -> Boxed:
+    ) -> contextlib.AbstractContextManager[Boxed]:
         walls = Walls(
             limits=self.track.limits, binds=binds, hidden=hidden, platform=self.track.platform
         )
         # -P: no module of the folder that the judge was called in.
-        return Boxed(walls, ["-P", *arguments])
+        return boxed(walls, ["-P", *arguments])
 
 
 def _line(told: Any) -> bytes:

@@ -9,14 +9,13 @@
 A recipe is judged once: a second verification would be another draw.
 """
 
-import contextlib
 import dataclasses
 import datetime
 import os
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dawnjax.checkpointed.judged_weights import NO_WEIGHTS
@@ -36,7 +35,6 @@ from dawnjax.race.verdicts import (
     JudgedEntry,
     JudgedTrial,
     SideResult,
-    Word,
     compared,
     enter_try,
     first_of,
@@ -77,25 +75,30 @@ def verify(
     verdicts = folder.absolute().parent / VERDICTS
     if earlier := verdict_on(verdicts, entry.recipe):
         return earlier, True
-    _refuse_unready(track, verdicts, data_dir)
-    record, record_verdict = _standing_record(folder.absolute().parent, verdicts, entry)
-    with _course(track, data_dir) as (course, baseline):
-        rival = record or baseline
-        date = datetime.datetime.now(datetime.UTC).date().isoformat()
-        tries, level = enter_try(verdicts, entry, rival.name, date)
-        made = JudgedEntry(
-            name=entry.name,
-            track=track.name,
-            recipe=entry.recipe,
-            code=entry.code,
-            date=date,
-            word="refused",
-            rival=rival.name,
-            records_before=record_verdict.records_before + 1 if record_verdict else 0,
-            tries=tries,
-            level=level,
-            versions=installed(),
-        )
+    _refuse_unready(track, verdicts)
+    experiment, spec = tracks.data_at(track, data_dir)
+    rules.check_budget(entry, track, spec)
+    baseline = Side(name=BASELINE, experiment=rules.without_place(to_json(experiment)))
+    record, record_verdict = _standing_record(folder, entry)
+    rival = record or baseline
+    date = datetime.datetime.now(datetime.UTC).date().isoformat()
+    tries, level = enter_try(verdicts, entry, rival.name, date)
+    made = JudgedEntry(
+        name=entry.name,
+        track=track.name,
+        recipe=entry.recipe,
+        code=entry.code,
+        date=date,
+        word="refused",
+        rival=rival.name,
+        records_before=record_verdict.records_before + 1 if record_verdict else 0,
+        tries=tries,
+        level=level,
+        versions=installed(),
+    )
+    with tempfile.TemporaryDirectory(prefix="dawnjax-race-") as work:
+        handover = Handover(experiment.data, spec, Path(work) / "data")
+        course = Course(track=track, handover=handover, work=Path(work), data_dir=data_dir)
         race = _Race(course, _side(folder, entry), baseline, rival, tell)
         try:
             verdict = race.judged(made, rounds or track.rounds)
@@ -105,28 +108,14 @@ def verify(
     return verdict, False
 
 
-def _refuse_unready(track: Track, verdicts: Path, data_dir: Path | None) -> None:
+def _refuse_unready(track: Track, verdicts: Path) -> None:
     """Refuse to begin where a verdict could not be made or written; `ConfigError` says why."""
-    place = next(path for path in (verdicts, *verdicts.absolute().parents) if path.exists())
+    place = next(path for path in (verdicts, *verdicts.parents) if path.exists())
     if not place.is_dir() or not os.access(place, os.W_OK):
         raise ConfigError(f"no verdict can be written in {place}")
     if track.platform == "gpu" and not devices.gpus():
         raise ConfigError(f"{track.name} is judged on a GPU, and none is here; the entry is whole")
     sandbox.check(track.needs_bounds)
-    if data_dir is not None:
-        sandbox.refuse_shown(data_dir)
-
-
-@contextlib.contextmanager
-def _course(track: Track, data_dir: Path | None) -> Iterator[tuple[Course, Side]]:
-    """A course in a folder that ends with the block, and the baseline."""
-    experiment, spec = tracks.data_at(track, data_dir)
-    if why := track.wrong_data(spec):
-        raise ConfigError(f"these are not the data of the track {track.name}: {why}")
-    baseline = Side(name=BASELINE, experiment=rules.without_place(to_json(experiment)))
-    with tempfile.TemporaryDirectory(prefix="dawnjax-race-") as work:
-        handover = Handover(experiment.data, spec, Path(work) / "data")
-        yield Course(track=track, handover=handover, work=Path(work), data_dir=data_dir), baseline
 
 
 def _side(folder: Path, entry: Entry) -> Side:
@@ -134,19 +123,15 @@ def _side(folder: Path, entry: Entry) -> Side:
     return Side(name=entry.name, experiment=entry.experiment, sources=sources, main=entry.source)
 
 
-def _standing_record(
-    folder: Path, verdicts: Path, entry: Entry
-) -> tuple[Side | None, JudgedEntry | None]:
-    """The record of an entry's track among the others of a folder, and the verdict on it."""
-    others = {it.name: (place, it) for place, it in entries_in(folder) if it.name != entry.name}
-    found = [
-        verdict
-        for name, (_, other) in others.items()
-        if other.track == entry.track
-        if (verdict := read_verdict(verdicts, name, other.recipe))
-    ]
-    record = first_of(found)
-    return (_side(*others[record.name]), record) if record else (None, None)
+def _standing_record(folder: Path, entry: Entry) -> tuple[Side | None, JudgedEntry | None]:
+    """The record of an entry's track among the others beside it, and the verdict on it."""
+    found: dict[str, tuple[Side, JudgedEntry]] = {}
+    for place, other in entries_in(folder.absolute().parent):
+        verdict = read_verdict(place.parent / VERDICTS, other.name, other.recipe)
+        if verdict and other.track == entry.track and other.name != entry.name:
+            found[other.name] = _side(place, other), verdict
+    record = first_of([verdict for _, verdict in found.values()])
+    return found[record.name] if record else (None, None)
 
 
 @dataclasses.dataclass
@@ -181,11 +166,14 @@ class _Race:
             check_preparation(self.heats[self.own.name], self.heats[BASELINE])
             first = look
             own = results[self.own.name]
-            besides = {it.name: compared(own, results[it.name], level) for it in self.sides}
+            besides = {
+                it.name: compared(own, results[it.name], level, self.course.track)
+                for it in self.sides
+            }
             beside = besides[self.rival.name]
             made = dataclasses.replace(
                 made,
-                word=_WORDS[beside.word],
+                word=beside.verdict,
                 baseline=besides[BASELINE],
                 record=None if self.rival == self.baseline else beside,
                 sides=results,
@@ -234,9 +222,6 @@ class _Race:
         if side == self.own:
             return RuleError(rule, why)
         return RunError(f"{side.name} failed, so that nothing is judged: {rule}: {why}")
-
-
-_WORDS: dict[str, Word] = {"faster": "accepted", "slower": "slower", "undecided": "tie"}
 
 
 def check_preparation(own: Sequence[Heat], baseline: Sequence[Heat]) -> None:

@@ -16,7 +16,8 @@ from dawnjax.config.config_json import from_json, to_json
 from dawnjax.config.experiment import Experiment
 from dawnjax.errors import ConfigError
 from dawnjax.race.entry import MOST_BYTES, Entry
-from dawnjax.race.tracks import FIXED, Track, baseline_fields
+from dawnjax.race.tracks import FIXED, Track, baseline
+from dawnjax.runs.stages import examples_before
 
 MOST_PACKED_BYTES = 10_000
 """Of fields and executed source together, compressed: the less of the data fits in, the better."""
@@ -32,15 +33,14 @@ class RuleError(ConfigError):
 
 def check(folder: Path, entry: Entry, track: Track) -> None:
     """Raise `RuleError` with the first rule that an entry breaks."""
-    if track.lacks:
-        raise RuleError("data", f"no entry of {track.name} can be judged: {track.lacks}")
-    if entry.code == "program":
-        if not track.takes_programs:
-            raise RuleError(
-                "track", f"{track.name} takes no program: what it would answer is in its inputs"
-            )
-    else:
+    if track.counts_examples and entry.code != "none":
+        raise RuleError("track", f"{track.name} takes no code of one's own: only DawnJAX's counts")
+    if entry.code != "program":
         _check_recipe(entry, track)
+    elif not track.takes_programs:
+        raise RuleError(
+            "track", f"{track.name} takes no program: what it would answer is in its inputs"
+        )
     executed = sorted(entry.files) if entry.source else []
     told = [records.read_plain(folder / name, MOST_BYTES) for name in executed]
     told.append(json.dumps([executed, entry.experiment]).encode())
@@ -60,15 +60,28 @@ def _check_recipe(entry: Entry, track: Track) -> None:
             f"{', '.join(own)}: the weights are measured without any code of the entry, so task, "
             "model and data must be the project's; optimizer and schedule may be its own",
         )
-    baseline = baseline_fields(track)
+    wanted = to_json(baseline(track))
     try:
-        differences = track.differences(completed(entry.experiment, baseline), baseline)
+        differences = track.differences(completed(entry.experiment, wanted), wanted)
     except ConfigError as error:
         raise RuleError("track", str(error)) from None
     if differences:
         raise RuleError(
             "track",
             f"{differences[0]}; begin with: dawnjax race new NAME --track={track.name}",
+        )
+
+
+def check_budget(entry: Entry, track: Track, spec: Any) -> None:
+    """Raise `RuleError` if a recipe would train on more examples or tokens than the budget."""
+    if track.budget is None or not track.counts_examples:
+        return
+    experiment, most = from_json(Experiment, entry.experiment), track.budget.amount
+    used = examples_before(experiment.spans(spec), experiment.num_steps(spec))
+    used *= spec.sequence_length if track.budget.unit == "tokens" else 1
+    if used > most:
+        raise RuleError(
+            "budget", f"it trains on {used:,} {track.budget.unit}; at most {most:,} may race"
         )
 
 

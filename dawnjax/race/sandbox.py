@@ -10,6 +10,7 @@ kills all others, and only then is the end of the first one seen; cgroup-v2.rst 
 
 import contextlib
 import dataclasses
+import math
 import os
 import select
 import shutil
@@ -22,12 +23,12 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
+from typing import IO
 
 import dawnjax
 from dawnjax import records
 from dawnjax.cluster.children import last_line
-from dawnjax.errors import ConfigError, RunError
+from dawnjax.errors import ConfigError
 from dawnjax.race import seccomp
 from dawnjax.study import devices
 
@@ -39,6 +40,7 @@ SAVED = INSIDE / "run"
 
 _SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/passwd", "/etc/nsswitch.conf", "/etc/localtime")
 
+_PACKAGE = Path(dawnjax.__file__).resolve().parent
 _PATH = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 
 _MEMORY_FILES = 2**30
@@ -50,8 +52,6 @@ _MOST_SAID = 2**20
 
 _MOST_SAVED = 20_000
 """Files and folders."""
-
-_KILL_SECONDS = 60.0
 
 
 class LimitError(Exception):
@@ -104,11 +104,14 @@ class Walls:
             yield from ("--ro-bind-try", "/sys/module", "/sys/module")
             for device in sorted(Path("/dev").glob("nvidia*[0-9l]")):
                 yield from ("--dev-bind", str(device), str(device))
-        roots = [*_packages(), _package().parent]  # links of a clone lead out of the package
+        roots = [*_packages(), _PACKAGE.parent]  # links of a clone lead out of the package
         covered = {(root / name).resolve() for root in roots for name in self.hidden}
-        for path in filter(Path.is_dir, [*covered, *_other_packages()]):
-            yield from ("--tmpfs", str(path))
-        yield from ("--remount-ro", "/", "--chdir", "/tmp")
+        hidden = [str(path) for path in [*covered, *_other_packages()] if path.is_dir()]
+        for place in hidden:
+            yield from ("--tmpfs", place)
+        for place in [*hidden, "/dev", "/"]:  # each is memory without a bound
+            yield from ("--remount-ro", place)
+        yield from ("--chdir", "/tmp")
 
     def bounds(self) -> list[str]:
         """Arguments of prlimit."""
@@ -128,7 +131,7 @@ class Walls:
         first = devices.gpus()[:1] if self.platform == "gpu" else []
         return {
             **({"CUDA_VISIBLE_DEVICES": first[0]} if first else {}),
-            "PYTHONPATH": str(_package().parent),  # a clone need not be installed
+            "PYTHONPATH": str(_PACKAGE.parent),  # a clone need not be installed
             "PATH": _PATH,
             "HOME": "/tmp",
             "LANG": "C.UTF-8",
@@ -146,10 +149,10 @@ def installation() -> list[Path]:
     base, stdlib = Path(sys.base_prefix), sysconfig.get_path("stdlib")
     python = [Path(sys.executable).resolve().parent, Path(stdlib), *base.glob("lib*/libpython*")]
     environment = [Path(sys.prefix) / part for part in ("bin", "pyvenv.cfg")]
-    linked = [path.resolve() for path in _package().iterdir() if path.is_symlink()]
+    linked = [path.resolve() for path in _PACKAGE.iterdir() if path.is_symlink()]
     triple = sysconfig.get_config_var("MULTIARCH") or "none"
     system = [Path(f"{root}{lib}") for root in ("/", "/usr/") for lib in ("lib64", f"lib/{triple}")]
-    wanted = [*system, *python, *environment, *_packages(), _package(), *linked]
+    wanted = [*system, *python, *environment, *_packages(), _PACKAGE, *linked]
     found: list[Path] = []
     for path in sorted({path for path in wanted if path.exists()}, key=lambda p: len(p.parts)):
         if not any(path.is_relative_to(other) for other in found):
@@ -161,11 +164,9 @@ def _packages() -> list[Path]:
     return [Path(path) for path in sys.path if path.endswith("-packages")]
 
 
-def _other_packages() -> list[Path]:
+def _other_packages() -> set[Path]:
     """Folders of packages beside the standard library that this Python does not use."""
-    return [
-        p for p in Path(sysconfig.get_path("stdlib")).glob("*-packages") if p not in _packages()
-    ]
+    return set(Path(sysconfig.get_path("stdlib")).glob("*-packages")).difference(_packages())
 
 
 def read_installation() -> None:
@@ -174,13 +175,11 @@ def read_installation() -> None:
     Which pages of a file are in memory tells one run what an earlier one has read, by the time of a
     read; after this all are. Nor does a run wait for a disk that the run before it did not.
     """
-    buffer, others = bytearray(2**20), set(map(str, _other_packages()))
+    buffer = bytearray(2**20)
     roots = {path.resolve() for path in installation()}
     names = [str(root) for root in roots if root.is_file()]
-    for root in roots:
-        for folder, folders, files in os.walk(root):
-            folders[:] = [name for name in folders if os.path.join(folder, name) not in others]
-            names += [os.path.join(folder, name) for name in files]
+    for folder, _, files in (place for root in roots for place in os.walk(root)):
+        names += [os.path.join(folder, name) for name in files]
     for name in names:
         with contextlib.suppress(OSError):  # links too: what they lead to is read by its own name
             fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -189,68 +188,62 @@ def read_installation() -> None:
                     pass
 
 
-def _package() -> Path:
-    return Path(dawnjax.__file__).resolve().parent
+@contextlib.contextmanager
+def boxed(walls: Walls, arguments: Sequence[str]) -> Iterator["Boxed"]:
+    """Start Python with arguments inside walls; nothing that it started outlives the block."""
+    with tempfile.TemporaryFile() as stderr, contextlib.ExitStack() as stack:
+        box = Boxed(walls, arguments, stderr, stack)
+        stack.callback(box.end)
+        yield box
 
 
 class Boxed:
-    """A Python inside walls, in a block; none of what it started is left after the block.
-
-    Both sides talk in lines over its standard input and output.
+    """A process inside walls. Both sides talk in lines over its standard input and output.
 
     Attributes:
       began: Moment of its start, by this process's clock.
     """
 
-    def __init__(self, walls: Walls, arguments: Sequence[str]):
-        """`arguments` are those of Python."""
-        self._limits = walls.limits
-        with contextlib.ExitStack() as stack:
-            self._stderr = stack.enter_context(tempfile.TemporaryFile())
-            info, child_info = os.pipe()
-            calls, child_calls = os.pipe()
-            os.write(child_calls, seccomp.program())  # shorter than what a pipe holds
-            os.close(child_calls)
-            command = [
-                *(_tool("bwrap"), "--info-fd", str(child_info), "--seccomp", str(calls)),
-                *(*walls.arguments(), "--", _tool("prlimit"), *walls.bounds(), "--"),
-                *(sys.executable, *arguments),
-            ]
-            self.began = time.monotonic()
-            self._process = subprocess.Popen[bytes](
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._stderr,
-                env=walls.environment(),
-                pass_fds=(child_info, calls),
-                process_group=0,  # Ctrl-C is for this process
-            )
-            stack.enter_context(self._process)  # closes the pipes
-            os.close(child_info)
-            os.close(calls)
-            told = b""
-            while part := os.read(info, _MOST_SAID):
-                told += part
-            os.close(info)
-            # The first process of the namespace; none where bubblewrap failed.
-            self._first = records.load_json(told)["child-pid"] if told else None
-            self._handle: int | None = None
-            self._saved: int | None = None
-            if self._first:
-                with contextlib.suppress(ProcessLookupError):  # it died already; `hear` says why
-                    self._handle = os.pidfd_open(self._first)
-                    stack.callback(os.close, self._handle)
-            self._stack = stack.pop_all()
-
-    def __enter__(self) -> "Boxed":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> None:
-        self.end()
-        self._stack.close()
+    def __init__(
+        self,
+        walls: Walls,
+        arguments: Sequence[str],
+        stderr: IO[bytes],
+        stack: contextlib.ExitStack,
+    ):
+        self._limits, self._stderr, self._stack = walls.limits, stderr, stack
+        self._handle: int | None = None
+        self._saved: int | None = None
+        info, child_info = os.pipe()
+        calls, child_calls = os.pipe()
+        seccomp.write_filter(child_calls)  # shorter than what a pipe holds
+        os.close(child_calls)
+        command = [
+            *(_tool("bwrap"), "--info-fd", str(child_info), "--seccomp", str(calls)),
+            *(*walls.arguments(), "--", _tool("prlimit"), *walls.bounds(), "--"),
+            *(sys.executable, *arguments),
+        ]
+        self.began = time.monotonic()
+        self._process = subprocess.Popen[bytes](
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            env=walls.environment(),
+            pass_fds=(child_info, calls),
+            process_group=0,  # Ctrl-C is for this process
+        )
+        stack.enter_context(self._process)  # closes the pipes
+        os.close(child_info)
+        os.close(calls)
+        with open(info, "rb") as file:
+            told = file.read()
+        # The first process of the namespace; none where bubblewrap failed.
+        self._first = records.load_json(told)["child-pid"] if told else None
+        if self._first:
+            with contextlib.suppress(ProcessLookupError):  # it died already; `hear` says why
+                self._handle = os.pidfd_open(self._first)
+                stack.callback(os.close, self._handle)
 
     def tell(self, line: bytes) -> None:
         assert self._process.stdin
@@ -258,13 +251,18 @@ class Boxed:
             self._process.stdin.write(line + b"\n")
             self._process.stdin.flush()
 
-    def hear(self) -> bytes:
-        """Wait for the next line that it says, without its end; `LimitError` if none comes."""
+    def hear(self, until: float = math.inf) -> bytes:
+        """Wait for the next line that it says, without its end; `LimitError` if none comes.
+
+        Empty where the moment `until` comes first.
+        """
         assert self._process.stdout
-        line = b""
+        limit, line = self.began + self._limits.seconds, b""
         while not line.endswith(b"\n"):
-            left = self.began + self._limits.seconds - time.monotonic()
+            left = min(limit, until) - time.monotonic()
             ready, _, _ = select.select([self._process.stdout], [], [], max(0.0, left))
+            if not ready and until < limit:
+                return b""
             if not ready:
                 raise LimitError(f"it took more than {self._limits.seconds:g} s")
             part = os.read(self._process.stdout.fileno(), _MOST_SAID)
@@ -273,16 +271,19 @@ class Boxed:
             line += part
         return line[:-1]
 
-    def expect(self, line: bytes) -> float:
-        """Wait until it says a line; returns the moment. `LimitError` if it says another."""
-        said = self.hear()
+    def expect(self, line: bytes, until: float = math.inf) -> float:
+        """Wait until it says a line, or until a moment; returns when.
+
+        `LimitError` if it says another line.
+        """
+        said = self.hear(until)
         moment = time.monotonic()
         if self._saved is None:  # held from its first word on, for it may end after its last
             with contextlib.suppress(OSError):
                 folder = f"/proc/{self._first}/root{SAVED}"
                 self._saved = os.open(folder, os.O_PATH | os.O_DIRECTORY)
                 self._stack.callback(os.close, self._saved)
-        if said != line:
+        if said != line and (said or until == math.inf):
             raise LimitError("it spoke out of turn")
         return moment
 
@@ -291,8 +292,7 @@ class Boxed:
         if self._handle is not None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._handle, signal.SIGKILL)
-            if not select.select([self._handle], [], [], _KILL_SECONDS)[0]:
-                raise RunError(f"process {self._first} cannot be killed")
+            select.select([self._handle], [], [])
         self._process.kill()
         self._process.wait()
 
@@ -357,7 +357,7 @@ def check(track_needs_bounds: bool = False) -> None:
         )
     try:
         limits = Limits(seconds=20.0, memory_gib=1.0, disk_gib=0.01)
-        with Boxed(Walls(limits=limits), ["-I", "-S", "-c", "print('ok')"]) as process:
+        with boxed(Walls(limits=limits), ["-I", "-S", "-c", "print('ok')"]) as process:
             process.expect(b"ok")
     except LimitError as error:
         raise ConfigError(
@@ -390,13 +390,3 @@ def _tool(name: str) -> str:
             f"by `apt-get install {package}`"
         )
     return place
-
-
-def refuse_shown(data_dir: Path) -> None:
-    """Raise `ConfigError` for a folder of data that a run would see."""
-    place = data_dir.resolve()
-    shown = next((path for path in installation() if place.is_relative_to(path)), None)
-    if shown is not None:
-        raise ConfigError(
-            f"{data_dir} lies in {shown}, which a run sees, with the examples to evaluate: move it"
-        )

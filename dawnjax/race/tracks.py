@@ -5,6 +5,7 @@ leave one evaluation, at the end.
 """
 
 import dataclasses
+import math
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +13,6 @@ from typing import Any, Literal
 
 from dawnjax import records
 from dawnjax.config import command_line
-from dawnjax.config.config_json import to_json
 from dawnjax.errors import ConfigError
 from dawnjax.page.table import Table, of_words
 from dawnjax.race.sandbox import Limits
@@ -31,22 +31,30 @@ FIXED = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Budget:
+    """What a run may spend: seconds by the judge's clock, or examples or tokens to train on."""
+
+    unit: Literal["seconds", "examples", "tokens"]
+    amount: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Track:
-    """What an entry races for.
+    """What an entry races for: the shortest time to a target, or the best quality at a budget.
 
     Attributes:
       platform: Kind of the one device.
       experiment: The baseline, by name.
       flags: Flags of the baseline, and of every run of an entry.
-      data_fingerprint: Of the data that count; empty where `data_benchmark` says which they are, or
-        where it is not known yet.
+      baseline_flags: Flags of the baseline alone, such as its length.
+      data_fingerprint: Of the data that count; empty where `data_benchmark` says which they are.
       data_benchmark: Published set that the data must be recognized as.
       takes_programs: Whether an entry may be a program that answers: the inputs that it is given do
         not hold the answers.
       needs_bounds: Whether a judge must bound the memory and the processes of a whole run.
       hidden: Folders of installed packages that hold examples to evaluate; a run does not see them.
       rounds: Least rounds of a verification.
-      target: The baseline's own.
+      target: The baseline's own. At a budget its metric and direction count, and not its value.
     """
 
     name: str
@@ -54,6 +62,7 @@ class Track:
     platform: Literal["cpu", "gpu"]
     experiment: str
     flags: tuple[str, ...]
+    baseline_flags: tuple[str, ...] = ()
     data_fingerprint: str = ""
     data_benchmark: str = ""
     data_note: str
@@ -62,12 +71,25 @@ class Track:
     hidden: tuple[str, ...] = ()
     rounds: int
     target: Target
+    budget: Budget | None = None
     limits: Limits
 
     @property
-    def command(self) -> str:
-        """Command that trains one trial of the baseline as the track asks."""
-        return " ".join(["dawnjax train", f"--experiment={self.experiment}", *self.flags])
+    def aim(self) -> str:
+        """What an entry races for, in words."""
+        if self.budget is None:
+            return f"least time to {self.target.words()}"
+        best = "highest" if self.target.direction == "at_least" else "lowest"
+        return f"{best} {self.target.metric} after {self.budget.amount:,} {self.budget.unit}"
+
+    @property
+    def seconds(self) -> float:
+        """Time after which a run is ended and what it saved is measured; without end elsewhere."""
+        return self.budget.amount if self.budget and not self.counts_examples else math.inf
+
+    @property
+    def counts_examples(self) -> bool:
+        return self.budget is not None and self.budget.unit != "seconds"
 
     def differences(self, fields: Mapping[str, Any], baseline: Mapping[str, Any]) -> list[str]:
         """Fixed fields in which an experiment is not the baseline, in words.
@@ -84,30 +106,20 @@ class Track:
         ]
 
     def _is_fixed(self, name: str) -> bool:
-        # Where the data lie is the judge's affair.
-        is_place = name == "data.data_dir"
-        return not is_place and any(f"{name}.".startswith(f"{prefix}.") for prefix in FIXED)
-
-    @property
-    def lacks(self) -> str:
-        """Reason why no data can be known as the track's; empty where they can."""
-        if self.data_fingerprint or self.data_benchmark:
-            return ""
-        return "the fingerprint of its data is not known yet"
+        # Where the data lie is the judge's affair, and when to stop that of a run with a time.
+        is_free = name == "data.data_dir" or (name == "max_seconds" and self.seconds < math.inf)
+        return not is_free and any(f"{name}.".startswith(f"{prefix}.") for prefix in FIXED)
 
     def wrong_data(self, spec: Any) -> str:
         """Reason why data are not the track's; empty where they are."""
-        if self.lacks:
-            return self.lacks
         if self.data_fingerprint:
             if spec.fingerprint == self.data_fingerprint:
                 return ""
             return f"their fingerprint is {spec.fingerprint}, not {self.data_fingerprint}"
-        declaration = getattr(spec, "declaration", None)
-        if declaration is None or declaration.benchmark != self.data_benchmark:
-            why = declaration.evidence if declaration else "they declare nothing"
-            return f"they are not {self.data_benchmark}: {why}"
-        return ""
+        declared = spec.declaration
+        if declared.benchmark == self.data_benchmark:
+            return ""
+        return f"they are not {self.data_benchmark}: {declared.evidence}"
 
 
 def track_names() -> list[str]:
@@ -125,48 +137,41 @@ def read_track(name: str) -> Track:
     return records.convert({"name": name, **tomllib.loads(text)}, Track)
 
 
-def baseline_request(track: Track, data_dir: Path | None = None) -> Any:
-    """Request of the baseline; with the data where they lie here."""
+def baseline(track: Track, data_dir: Path | None = None) -> Any:
+    """Experiment of the baseline; with the data where they lie here."""
     from dawnjax.config.experiment_flags import parse_request  # loads JAX
 
-    argv = [f"--experiment={track.experiment}", *track.flags]
+    argv = [f"--experiment={track.experiment}", *track.flags, *track.baseline_flags]
     if data_dir:
         argv.append(f"--data.data_dir={data_dir.resolve()}")
-    return parse_request("race", argv)[0]
+    return parse_request("race", argv)[0].experiment
 
 
 def data_at(track: Track, data_dir: Path | None) -> tuple[Any, Any]:
     """Experiment of the baseline with the data in a folder, and their specification.
 
     Raises:
-      ConfigError: The place is missing, or is given for data that come with the installation.
+      ConfigError: The place is missing, is given for data that come with the installation, or holds
+        other data.
     """
-    has_place = hasattr(baseline_request(track).experiment.data, "data_dir")
+    has_place = hasattr(baseline(track).data, "data_dir")
     if has_place and data_dir is None:
         raise ConfigError(f"--data_dir is missing: where the data of {track.name} lie")
     if data_dir is not None and not has_place:
         raise ConfigError(f"--data_dir: the data of {track.name} come with the installation")
-    experiment = baseline_request(track, data_dir).experiment
-    return experiment, experiment.data.spec()
-
-
-def data_text(track: Track, data_dir: Path) -> tuple[str, str]:
-    """Fingerprint of data in a folder in words, and why they are not the track's; empty if not."""
-    _, spec = data_at(track, data_dir)
-    why = track.wrong_data(spec)
-    said = f"not the track's: {why}" if why else "the track's data"
-    return f"{data_dir}: fingerprint {spec.fingerprint}; {said}", why
-
-
-def baseline_fields(track: Track) -> dict[str, Any]:
-    return to_json(baseline_request(track).experiment)
+    experiment = baseline(track, data_dir)
+    spec = experiment.data.spec()
+    if why := track.wrong_data(spec):
+        raise ConfigError(f"these are not the data of the track {track.name}: {why}")
+    return experiment, spec
 
 
 def recipe_text(track: Track) -> str:
     """A recipe's file that can enter as it stands: the baseline, evaluated once."""
-    fields = [flag.removeprefix("--evaluation.").split("=") for flag in track.flags]
-    evaluation = ", ".join(f"{name}={value}" for name, value in fields)
-    return f'''"""An entry of the race's track {track.name}: {track.target.words()}.
+    given = [flag.removeprefix("--").split("=") for flag in (*track.flags, *track.baseline_flags)]
+    own = "".join(f"    {name}={value},\n" for name, value in given if "." not in name)
+    evaluation = [name.removeprefix("evaluation.") + f"={v}" for name, v in given if "." in name]
+    return f'''"""An entry of the race's track {track.name}: {track.aim}.
 
 Model, optimizer, schedule, length and batch may change; task, data, target and evaluation may not.
 """
@@ -178,36 +183,22 @@ from dawnjax.experiments import {track.experiment} as baseline
 EXPERIMENT = dataclasses.replace(
     baseline.EXPERIMENT,
     name="{track.experiment}",
-    # The only evaluation is the last.
-    evaluation=dataclasses.replace(baseline.EXPERIMENT.evaluation, {evaluation}),
+{own}    # The only evaluation is the last.
+    evaluation=dataclasses.replace(baseline.EXPERIMENT.evaluation, {", ".join(evaluation)}),
 )
 '''
 
 
 def tracks_table() -> Table:
-    rows = []
-    for track in map(read_track, track_names()):
-        data = track.data_fingerprint or track.data_benchmark or "not known yet"
-        rows.append([track.name, track.target.words(), _device(track), track.experiment, data])
-    return of_words(["track", "target", "device", "baseline", "data"], rows, texts=range(5))
+    rows = [
+        [it.name, it.aim, it.platform, it.experiment, it.data_fingerprint or it.data_benchmark]
+        for it in map(read_track, track_names())
+    ]
+    return of_words(["track", "aim", "device", "baseline", "data"], rows, texts=range(5))
 
 
-def track_text(track: Track) -> str:
-    """Rules of a track for a terminal."""
-    limits = track.limits
-    return "\n".join(
-        [
-            f"{track.name}: {track.title}",
-            f"target: {track.target.words()}, on {_device(track)}",
-            f"baseline: {track.command}",
-            f"data: {track.data_note}",
-            f"fixed: {', '.join(FIXED)}",
-            f"limits: {limits.seconds:g} s a run, {limits.memory_gib:g} GiB a process, "
-            f"{limits.disk_gib:g} GiB saved",
-            f"judged by {track.rounds} rounds or more on fresh seeds",
-        ]
-    )
-
-
-def _device(track: Track) -> str:
-    return "any CPU" if track.platform == "cpu" else "one GPU"
+def track_text(name: str) -> str:
+    """Rules of a track for a terminal: its file, and what an entry may not change."""
+    track = read_track(name)
+    text = records.read_plain(_FOLDER / f"{name}.toml").decode()
+    return f"# {name}: {track.aim}\n# Fixed: {', '.join(FIXED)}\n{text}".rstrip()

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -13,6 +14,7 @@ from dawnjax import records
 from dawnjax.errors import ConfigError
 from dawnjax.page import words
 from dawnjax.race.entry import Entry
+from dawnjax.race.tracks import Track, read_track
 from dawnjax.runs.directory import names_a_file
 from dawnjax.statistics.fixed_length import FixedLength
 from dawnjax.statistics.interval import FEWEST_TRIALS, percent
@@ -26,7 +28,7 @@ LEVEL = 0.01
 
 LEDGER = "ledger.jsonl"
 
-Word = Literal["accepted", "tie", "slower", "refused"]
+Word = Literal["accepted", "tie", "slower", "worse", "refused"]
 
 BASELINE = "the baseline"
 
@@ -59,14 +61,21 @@ class SideResult:
         return Sample(seconds, np.array([trial.reached for trial in self.trials]))
 
     @property
-    def reached(self) -> str:
-        return f"{self.sample.num_reached} of {len(self.sample)}"
-
-    @property
     def time(self) -> str:
         """Expected time in words, of which a verdict's ratio is."""
         expected = self.sample.expected
-        return "none reached" if expected is None else words.rounded(expected)
+        return "none reached" if expected is None else f"{words.rounded(expected)} s"
+
+    def worths(self, direction: str) -> list[float]:
+        """Qualities, negative where less is better; a trial without one is worth least."""
+        sign = 1 if direction == "at_least" else -1
+        return [-math.inf if it.quality is None else sign * it.quality for it in self.trials]
+
+    def text(self, track: Track) -> str:
+        if track.budget is None:
+            return f"{self.sample.num_reached} of {len(self.trials)} reached, {self.time} expected"
+        mean = abs(float(np.mean(self.worths(track.target.direction))))
+        return f"{words.rounded(mean)} on average" if mean < math.inf else "a trial saved nothing"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,28 +83,44 @@ class Beside:
     """Trials beside those of a rival.
 
     Attributes:
-      word: `faster` or `slower` at the level of this look, else `undecided`.
-      ratio: Expected time over that of the rival, with the ends of the interval of that level.
+      word: At the level of this look: `faster` or `slower`, at a budget `better` or `worse`.
+      ratio: Expected time over that of the rival; at a budget None.
+      better: Fraction of rounds that ended better than the rival's; None unless at a budget.
+      low, high: Interval of the ratio or of the fraction, of that level.
+      gain: By how much the mean quality is better; None where a trial has none.
       p_value: Probability of such a difference between equal sides.
     """
 
-    word: Literal["faster", "slower", "undecided"]
-    ratio: float | None
+    word: Literal["faster", "slower", "better", "worse", "undecided"]
+    ratio: float | None = None
+    better: float | None = None
     low: float | None
     high: float | None
+    gain: float | None = None
     level: float
     p_value: float
 
+    @property
+    def verdict(self) -> Word:
+        if self.word in ("slower", "worse"):
+            return self.word
+        return "tie" if self.word == "undecided" else "accepted"
+
     def text(self) -> str:
+        low, high = ("no end" if end is None else f"{end:.3f}" for end in (self.low, self.high))
+        ends = f"({percent(1 - self.level)}: {low} to {high}), p {self.p_value:.2g}"
+        if self.better is not None:
+            gain = "" if self.gain is None else f"; by {self.gain:+.4g} on average"
+            return f"better in {self.better:.3f} of rounds {ends}{gain}"
         if self.ratio is None:
             return f"a side never reached the target, p {self.p_value:.2g}"
-        low, high = ("no end" if end is None else f"{end:.3f}" for end in (self.low, self.high))
-        ends = f"{percent(1 - self.level)}: {low} to {high}"
-        return f"{self.ratio:.3f} of the time ({ends}), p {self.p_value:.2g}"
+        return f"{self.ratio:.3f} of the time {ends}"
 
 
-def compared(own: SideResult, rival: SideResult, level: float) -> Beside:
+def compared(own: SideResult, rival: SideResult, level: float, track: Track) -> Beside:
     """Trials beside those of a rival that ran in turn, at the level of a look."""
+    if track.budget is not None:
+        return _compared_at_budget(own, rival, level, track.target.direction)
     pair = FixedLength(own.sample, rival.sample)
     interval, p_value = pair.interval(level), pair.p_value()
     is_decided = p_value <= level
@@ -104,6 +129,34 @@ def compared(own: SideResult, rival: SideResult, level: float) -> Beside:
         ratio=pair.ratio,
         low=interval and interval.low,
         high=interval and interval.high,
+        level=level,
+        p_value=p_value,
+    )
+
+
+def _compared_at_budget(own: SideResult, rival: SideResult, level: float, direction: str) -> Beside:
+    """The exact sign test of pairs: which side ends a round better, more often than not.
+
+    A test of means counts no rare collapse that so few rounds may not show; here a collapse costs
+    its round. A trial without a quality loses to any other. Equal rounds say nothing.
+    """
+    from scipy import stats
+
+    ours, theirs = own.worths(direction), rival.worths(direction)
+    better = sum(a > b for a, b in zip(ours, theirs, strict=True))
+    decided = better + sum(a < b for a, b in zip(ours, theirs, strict=True))
+    test = stats.binomtest(better, decided) if decided else None
+    low, high = test.proportion_ci(1 - level) if test else (0.0, 1.0)
+    p_value = float(test.pvalue) if test else 1.0
+    means = float(np.mean(ours)), float(np.mean(theirs))
+    is_better, is_decided = better > decided / 2, p_value <= level
+    found = "better" if is_better and means[0] > means[1] else "undecided" if is_better else "worse"
+    return Beside(
+        word=found if is_decided else "undecided",
+        better=better / max(1, decided),
+        low=float(low),
+        high=float(high),
+        gain=means[0] - means[1] if min(means) > -math.inf else None,
         level=level,
         p_value=p_value,
     )
@@ -155,10 +208,8 @@ class JudgedEntry:
         own = self.sides.get(self.name)
         lines = [f"{self.word}: {self._because()}"]
         if own is not None:
-            lines.append(
-                f"{own.reached} trials on fresh seeds reached the target; expected time, s: "
-                f"{own.time}"
-            )
+            told = own.text(read_track(self.track))
+            lines.append(f"{words.count(len(own.trials), 'trial')} on fresh seeds: {told}")
         if self.baseline is not None:
             lines.append(f"beside {BASELINE}: {self.baseline.text()}")
         if self.record is not None:
@@ -169,8 +220,10 @@ class JudgedEntry:
     def _because(self) -> str:
         if self.word == "refused":
             return f"{self.rule}: {self.why}"
-        how = {"accepted": "faster than", "slower": "slower than"}.get(self.word, "a tie with")
-        return f"{self.name} is {how} {self.rival}"
+        if self.word == "tie":
+            return f"{self.name} is a tie with {self.rival}"
+        beside = self.record or self.baseline
+        return f"{self.name} is {beside and beside.word} than {self.rival}"
 
     @property
     def standing(self) -> tuple[int, float]:
@@ -178,8 +231,11 @@ class JudgedEntry:
 
         Beside a record an entry ran in turn; two ratios to the baseline are of different days.
         """
-        ratio = self.baseline.ratio if self.baseline else None
-        return -self.records_before, float("inf") if ratio is None else ratio
+        lead = None
+        if self.baseline is not None:
+            gain = self.baseline.gain
+            lead = self.baseline.ratio if gain is None else -gain
+        return -self.records_before, math.inf if lead is None else lead
 
 
 def read_verdict(folder: Path, name: str, recipe: str) -> JudgedEntry | None:

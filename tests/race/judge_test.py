@@ -15,10 +15,14 @@ from dawnjax.race.entry import read_entry
 from dawnjax.race.heats import Course, Heat
 from dawnjax.race.rules import RuleError
 from dawnjax.race.sandbox import LimitError
-from dawnjax.race.verdicts import read_verdict
+from dawnjax.race.verdicts import JudgedTrial, SideResult, compared, read_verdict
 
 TIMES = {"the baseline": 10.0, "mine": 6.0, "second": 6.0}
 """Mean seconds of each side's runs here."""
+
+
+BASE = [0.98 + 0.001 * n for n in range(20)]
+"""Qualities of round after round."""
 
 
 class Runs:
@@ -27,6 +31,7 @@ class Runs:
     def __init__(self, monkeypatch: pytest.MonkeyPatch):
         self.times, self.count, self.spread = dict(TIMES), 0, 0.01
         self.preparation, self.unreached, self.fault, self.unmeasured = {}, {}, "", ""
+        self.qualities: dict[str, list[float | None]] = {}
         self.noise = random.Random(0)
         monkeypatch.setattr(sandbox, "check", lambda _: None)
         monkeypatch.setattr(Course, "run", lambda course, *given: self.run(*given))
@@ -45,7 +50,11 @@ class Runs:
             raise RunError(f"the weights of {side.name} could not be measured: it ended")
         fault = self.fault if side.name == "mine" else ""
         missed = self.unreached.get(side.name, 0)
-        weights = [Weights(reached=n >= missed, quality=0.99, fault=fault) for n in range(len(ran))]
+        worth = self.qualities.setdefault(side.name, [])
+        weights = [
+            Weights(reached=n >= missed, quality=worth.pop(0) if worth else 0.99, fault=fault)
+            for n in range(len(ran))
+        ]
         return Measured(weights=tuple(weights), device="cpu")
 
 
@@ -183,6 +192,68 @@ def test_a_baseline_that_fails_judges_nothing(tmp_path, runs):
     assert verdict_of(folder) is None
 
 
+@pytest.mark.parametrize(
+    ("changes", "word", "better"),
+    [
+        ([0.002] * 20, "accepted", 1.0),
+        ([0.002] * 17 + [-0.002] * 3, "accepted", 0.85),  # p 0.0026, at a level of 0.005
+        ([0.002] * 16 + [-0.002] * 4, "tie", 0.8),  # p 0.012
+        ([0.0] * 20, "tie", 0.0),
+        ([-0.002] * 20, "worse", 0.0),
+        # Mostly better, but with a collapse: on average it is worse.
+        ([0.002] * 19 + [-0.9], "tie", 0.95),
+        ([0.002] * 19 + [None], "tie", 0.95),
+    ],
+)
+def test_at_a_budget_the_side_that_ends_more_rounds_better_wins(
+    tmp_path, runs, changes, word, better
+):
+    folder, _ = write_entry(tmp_path, track="digits_5000_examples")
+    runs.qualities = {
+        "the baseline": [*BASE],
+        "mine": [None if by is None else base + by for base, by in zip(BASE, changes, strict=True)],
+    }
+    verdict, _ = verified(folder)
+    assert verdict.word == word and verdict.baseline is not None
+    assert verdict.baseline.better == pytest.approx(better) and verdict.baseline.ratio is None
+    gain = verdict.baseline.gain
+    assert (gain is None) == (None in changes)
+    if gain is not None:
+        assert gain == pytest.approx(sum(changes) / 20)
+    [row] = board.read_board(tmp_path / "entries")["digits_5000_examples"]
+    assert row.verdict == verdict and f"better in {better:.3f} of rounds" in verdict.text()
+
+
+def test_where_less_is_better_a_budget_is_won_by_less_and_the_record_gained_most(tmp_path, runs):
+    track = tracks.read_track("wikipedia_bytes_60s")
+    trials = [
+        SideResult(
+            trials=tuple(
+                JudgedTrial(seed=n, reached=False, seconds=60.0, quality=bits) for n in range(20)
+            ),
+            preparation_seconds=5.0,
+        )
+        for bits in (2.5, 2.4)
+    ]
+    beside = compared(trials[1], trials[0], 0.005, track)
+    assert beside.word == "better" and beside.gain == pytest.approx(0.1)
+    assert compared(trials[0], trials[1], 0.005, track).word == "worse"
+    assert trials[1].text(track) == "2.4 on average"
+    # Two entries that beat the same record: the greater gain stands.
+    for name, by in (("small", 0.002), ("large", 0.003)):
+        folder, _ = write_entry(
+            tmp_path, name, track="digits_5000_examples", changes=f"ema_decay={by},"
+        )
+        runs.times |= {name: 6.0}
+        runs.qualities = {"the baseline": [*BASE], name: [base + by for base in BASE]}
+        if name == "large":  # judged in another clone, before the first one's verdict came
+            (tmp_path / "entries" / "verdicts" / "small.json").rename(tmp_path / "small.json")
+        assert verified(folder)[0].word == "accepted"
+    (tmp_path / "small.json").rename(tmp_path / "entries" / "verdicts" / "small.json")
+    rows = board.read_board(tmp_path / "entries")["digits_5000_examples"]
+    assert [place.name for place in rows] == ["large", "small"]
+
+
 def test_each_record_runs_beside_the_next_entry(tmp_path, runs):
     folders = {}
     for name in ("mine", "second", "third"):
@@ -197,7 +268,7 @@ def test_each_record_runs_beside_the_next_entry(tmp_path, runs):
     verdict, _ = verified(folders["third"])
     assert (verdict.rival, verdict.word) == ("second", "tie") and verdict.record is not None
     rows = board.read_board(tmp_path / "entries")["digits"]
-    assert [entry.name for entry, _ in rows] == ["second", "mine", "third"]
+    assert [place.name for place in rows] == ["second", "mine", "third"]
 
 
 def test_nothing_runs_where_a_verdict_cannot_be_made_or_written(tmp_path, runs, monkeypatch):

@@ -18,7 +18,13 @@ AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="these tests run as they 
     "name", ["sandbox_test", "cheats_test", "recipes_test", "programs_test", "guide_test"]
 )
 def test_as_an_ordinary_user(name):
-    passes(pytest_as_user(HERE / f"{name}.py", "not long"))
+    passes(pytest_as_user(HERE / f"{name}.py", "not long and not parity"))
+
+
+@AS_ROOT
+@pytest.mark.parity
+def test_programs_in_pytorch_as_an_ordinary_user():
+    passes(pytest_as_user(HERE / "programs_test.py", "parity"))
 
 
 @AS_ROOT

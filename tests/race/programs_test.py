@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from told import result_in
 
 from dawnjax.__main__ import main
 from dawnjax.errors import ConfigError
+from dawnjax.input_pipeline.reading.renamed import new_names
 from dawnjax.race import judge, sandbox, submit, tracks
 from dawnjax.race.entry import read_entry
 from dawnjax.race.handover import Handover
@@ -62,6 +64,14 @@ def test_the_program_of_the_guide_is_judged_by_its_answers(course):
     assert not heat.saved.exists()  # what it saved is gone
 
 
+@pytest.mark.parity
+def test_the_entry_in_pytorch_is_judged_by_its_answers(course):
+    program = Path(__file__).parents[2] / "entries" / "digits_torch" / "source" / "run.py"
+    heat, weights = ran(course, program.read_text())
+    assert weights.fault == "" and weights.quality is not None and weights.quality > 0.97
+    assert heat.seconds > 0
+
+
 HEAD = """
 import os, sys, time
 import numpy as np
@@ -100,13 +110,64 @@ def test_answers_that_are_none_count_for_nothing(course, code, outcome):
 
 
 def test_whoever_remembers_the_true_classes_is_at_chance(course):
-    data = tracks.baseline_request(course.track).experiment.data.load("eval")
+    data = tracks.baseline(course.track).data.load("eval")
     known = dict(zip(map(bytes, data["image"]), data["label"].tolist(), strict=True))
     code = f"known = {known!r}\nanswers = [known[bytes(it)] for it in inputs]\n"
     code += "save(np.eye(10, dtype='f4')[answers]); done()"
     _, weights = ran(course, HEAD + code)
     # Of a drawn permutation of ten classes one keeps its name on average.
     assert not weights.reached and weights.quality is not None and weights.quality < 0.7
+
+
+CARRIES = """
+import os
+carried = "/race/source/weights.npy"
+if os.path.exists(carried):
+    weights = np.load(carried)
+else:
+    WEIGHTS
+np.save(out / "weights.npy", weights)
+"""
+
+
+def test_weights_that_were_carried_from_an_earlier_run_are_at_chance_in_another_round(course):
+    """By whatever way they came, and with a first loss as good as theirs."""
+    head, learns, tail = re.split(r"(?m)^(weights = .*)\n", program_of_the_guide())
+    text = head + CARRIES.replace("WEIGHTS", learns) + tail
+    source = course.work / "source"
+    source.mkdir()
+    (source / "run.py").write_text(text)
+    side = Side(name="mine", experiment={}, sources=source, main="run.py")
+    qualities, names = [], [course.handover.new_round()] * 2
+    for number in range(3):
+        if number == 2:  # classes of the next round, of which fewer than three keep their names
+            names.append(course.handover.new_round())
+            spec = tracks.data_at(course.track, None)[1]
+            while (new_names(spec, names[0])[1] == new_names(spec, names[2])[1]).sum() > 2:
+                names[2] = course.handover.new_round()
+        heat = course.run(side, 7, names[number], number)
+        if number == 0:
+            shutil.copy(heat.saved / "weights.npy", source)
+        qualities.append(course.measure(side, [heat]).weights[0].quality)
+    learnt, again, other = qualities
+    assert learnt > 0.97 and again == learnt  # the same names: what was carried works
+    assert other < 0.3
+
+
+@pytest.mark.parametrize(
+    ("code", "fault"),
+    [
+        ("save(logits + 1); time.sleep(30)", ""),  # it says nothing: what is there counts
+        ("time.sleep(30); save(logits); done()", "no weights were saved"),
+        ("print(flush=True); time.sleep(9); save(logits)", "no weights were saved"),
+    ],
+)
+@pytest.mark.waits
+def test_at_a_budget_of_seconds_a_run_is_ended_and_what_it_saved_is_measured(course, code, fault):
+    timed = dataclasses.replace(course.track, budget=tracks.Budget(unit="seconds", amount=3))
+    heat, weights = ran(dataclasses.replace(course, track=timed), HEAD + code)
+    assert weights.fault == fault
+    assert heat.seconds < 20 and (fault or weights.quality is not None)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +210,7 @@ def test_a_program_sees_no_true_class_and_other_names_each_round(course):
         course.handover.describe(data)
         walls = sandbox.Walls(limits=course.track.limits, binds={"data": data, "source": source})
         arguments = ["-P", "/race/source/run.py", "/race/data", "/race/run", "1"]
-        with sandbox.Boxed(walls, arguments) as process:
+        with sandbox.boxed(walls, arguments) as process:
             process.expect(b"ready")
             course.handover.hand_over(data, with_inputs=True)
             process.tell(b"go")

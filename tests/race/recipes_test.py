@@ -7,6 +7,8 @@ from made_race import write_entry
 from ordinary_user import skip_as_root
 
 from dawnjax.checkpointed.judged_weights import NO_WEIGHTS
+from dawnjax.config.config_json import to_json
+from dawnjax.models.configs.resnet import ResNet
 from dawnjax.race import sandbox, tracks
 from dawnjax.race.handover import Handover
 from dawnjax.race.heats import Course, Side
@@ -100,3 +102,23 @@ def test_the_examples_to_evaluate_are_not_there(course, tmp_path):
     act = 'import os; os.path.isdir("/race") and exec(Lazy.TEXT)'
     _, weights = ran(course, tmp_path, act, more)
     assert weights.fault == "" and dataclasses.is_dataclass(weights)
+
+
+@pytest.mark.parametrize("stops_in_time", [True, False])
+def test_at_a_budget_of_seconds_a_recipe_must_have_saved(course, stops_in_time):
+    amount = 60 if stops_in_time else 3
+    track = dataclasses.replace(course.track, budget=tracks.Budget(unit="seconds", amount=amount))
+    course = dataclasses.replace(course, track=track)
+    recipe = dataclasses.replace(
+        tracks.baseline(track),
+        model=ResNet(stage_sizes=(1,), stage_widths=(8,)),
+        num_epochs=100_000.0,
+        max_seconds=2.0 if stops_in_time else 0.0,
+    )
+    side = Side(name="mine", experiment=to_json(recipe))
+    heat = course.run(side, 7, course.handover.new_round(), 0)
+    [weights] = course.measure(side, [heat]).weights
+    if stops_in_time:
+        assert heat.seconds < 60 and weights.quality is not None and weights.quality > 0.5
+    else:
+        assert 3 <= heat.seconds < 20 and weights.fault == NO_WEIGHTS

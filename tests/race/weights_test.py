@@ -7,23 +7,21 @@ import sys
 
 import pytest
 
-from dawnjax import records
 from dawnjax.checkpointed.judged_weights import measure
 from dawnjax.config.config_json import from_json, to_json
 from dawnjax.config.experiment import Experiment, Target
 from dawnjax.input_pipeline.reading.renamed import new_names
 from dawnjax.models.configs.resnet import ResNet
 from dawnjax.race import tracks
-from dawnjax.race.contestant import DONE, GO, READY, Task
+from dawnjax.race.contestant import DONE, GO, READY
 from dawnjax.race.handover import Handover
 from dawnjax.tasks.classification import Classification
 
 
 @pytest.mark.compiles
 def test_weights_of_a_run_without_examples_to_evaluate_are_measured_apart(tmp_path, monkeypatch):
-    request = tracks.baseline_request(tracks.read_track("digits"))
     small = dataclasses.replace(
-        request.experiment,
+        tracks.baseline(tracks.read_track("digits")),
         model=ResNet(stage_sizes=(1,), stage_widths=(8,)),
         num_epochs=8.0,
         targets=(Target(value=0.5),),
@@ -32,18 +30,12 @@ def test_weights_of_a_run_without_examples_to_evaluate_are_measured_apart(tmp_pa
     handover = Handover(small.data, small.data.spec(), tmp_path / "closed")
     names = handover.new_round()
     handover.describe(tmp_path / "data")
-    task = Task(
-        experiment=to_json(small),
-        source="",
-        seed=7,
-        data=str(tmp_path / "data"),
-        run_dir=str(tmp_path / "run"),
-    )
     command = [sys.executable, "-m", "dawnjax.race.contestant"]
+    command += [str(tmp_path / "data"), str(tmp_path / "run"), "7", ""]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe) as run:
         assert run.stdin and run.stdout
-        run.stdin.write(json.dumps(records.plain(task)).encode() + b"\n")
+        run.stdin.write(json.dumps(to_json(small)).encode() + b"\n")
         run.stdin.flush()
         assert run.stdout.readline() == READY + b"\n"
         handover.hand_over(tmp_path / "data")

@@ -1,34 +1,31 @@
 """Entries of a race for tests, without training."""
 
-import functools
 from pathlib import Path
-from typing import Any
 
 from dawnjax.race import submit, tracks
 from dawnjax.race.entry import Entry
 
 
-@functools.cache
-def baseline() -> dict[str, Any]:
-    return tracks.baseline_fields(tracks.read_track("digits"))
-
-
-def write_recipe(folder: Path, name: str = "mine", *, changes: str = "", more: str = "") -> Path:
+def write_recipe(
+    folder: Path, name: str = "mine", *, track: str = "digits", changes: str = "", more: str = ""
+) -> Path:
     """Write a recipe of `digits`.
 
     Args:
       changes: Arguments of `dataclasses.replace`, such as `num_epochs=9`.
       more: Text at the end of the file, before the experiment.
     """
-    text = tracks.recipe_text(tracks.read_track("digits"))
+    text = tracks.recipe_text(tracks.read_track(track))
     text = text.replace('    name="digits",', f'    name="{name}",\n    {changes}')
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.py").write_text(text.replace("\nEXPERIMENT", f"{more}\nEXPERIMENT"))
     return folder / f"{name}.py"
 
 
-def write_entry(folder: Path, name: str = "mine", **recipe: str) -> tuple[Path, Entry]:
+def write_entry(
+    folder: Path, name: str = "mine", *, track: str = "digits", **recipe: str
+) -> tuple[Path, Entry]:
     """Submit a recipe to `folder/entries/NAME`."""
     out = folder / "entries" / name
-    file = write_recipe(folder / "recipes", name, **recipe)
-    return out, submit.submit(file, track="digits", out=out)
+    file = write_recipe(folder / "recipes", name, track=track, **recipe)
+    return out, submit.submit(file, track=track, out=out)
