@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from told import told
 
 from dawnjax.race import rules, tracks
 from dawnjax.race.entry import VERDICTS, read_entry
@@ -21,3 +22,9 @@ def test_an_entry_of_this_repository_stands(name):
     assert verdict is not None and verdict.word != "refused"
     beside = compared(verdict.sides[name], verdict.sides[BASELINE], verdict.level, track)
     assert verdict.baseline is not None and verdict.baseline.text() == beside.text()
+
+
+def test_the_board_of_this_repository_is_told_whole(capsys):
+    rows = told(capsys, "race", "board", str(ENTRIES))["board"]
+    assert {row["name"] for row in rows} == {*NAMES}
+    assert {"better", "gain", "ratio"} <= rows[0]["verdict"]["baseline"].keys()
