@@ -75,4 +75,6 @@ def _told(cell: dict) -> str:
 
 
 def _without_numbers(text: str) -> str:
-    return re.sub(r"\d+(\.\d+)?", "0", text)
+    """Sorted lines without numbers, and without the compiler's flags of the tests."""
+    text = re.sub(r" \(XLA_FLAGS=[^)]*\)", "", text)
+    return "\n".join(sorted(re.sub(r"\d+(\.\d+)?", "0", text).splitlines()))
