@@ -21,23 +21,20 @@ def known(experiment=DIGITS, base=None, batch=64, train_examples=900):
     return sources.known(experiment, base or experiment, batch, train_examples)
 
 
-def counts_of(name):
-    trials = json.loads((RESULTS / name).read_text())["trials"]
-    return [trial["epochs"] for trial in trials if trial["reached"]]
-
-
 def test_the_experiment_s_own_trials_come_first():
     found = known()
-    counts = counts_of("seeds_digits.json")
+    [seen] = observations_of(DIGITS)
     assert found.source == TRIALS and "mean of 20 of 20 trials" in found.basis
-    assert found.mean == pytest.approx(sum(counts) / 20, abs=0.01)
+    assert found.mean == pytest.approx(sum(seen.epochs_to_target) / 20)
 
 
 def test_their_interval_holds_for_trials_on_another_machine():
-    """20 trials on a Zen 5, none of which gave the interval."""
+    """Trials on a Xeon, none of which gave the interval."""
     found = known().interval()
-    counts = counts_of("seeds_digits_zen5.json")
-    assert sum(found.low <= count <= found.high for count in counts) >= 19
+    trials = json.loads((RESULTS / "digits_pytorch_xeon.json").read_text())["dawnjax"]["trials"]
+    counts = [trial["epochs"] for trial in trials]
+    assert len(counts) >= 5
+    assert sum(found.low <= count <= found.high for count in counts) >= 0.9 * len(counts)
 
 
 @pytest.mark.parametrize("name", experiment_names())
