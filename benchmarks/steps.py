@@ -55,6 +55,7 @@ def _run(arguments: argparse.Namespace, folder: str, end: float) -> int:
             is_tiny=arguments.tiny,
         )
         pytorch: workers.Worker | None = None
+        facts: dict[str, Any] = {}
         if has_other:
             try:
                 pytorch, facts = _pytorch(kind, arguments, folder, end)

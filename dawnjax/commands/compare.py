@@ -161,7 +161,7 @@ def _ladder(paths: list[str], flag_values: flags.FlagValues) -> Answer:
     if len(budgets) > 1:
         raise ConfigError("a ladder is read at one budget: give one --at")
     given = column_flags.columns(flag_values)
-    sizes = [_size(text) for text in flag_values["sizes"].value]
+    sizes = [_size(text) for text in flag_values["sizes"].value or ()]
     if len(paths) == 1:
         study = _study(paths[0], 0.05)
         if study.study.kind != "ladder":

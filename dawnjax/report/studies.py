@@ -68,7 +68,11 @@ def _ladder_figure(read: Ladder, number: int, name: str) -> Figure | None:
     found = [
         (size, read.shown(gain.interval)) for size, gain in zip(read.sizes, read.gains, strict=True)
     ]
-    points = tuple((size, it.value, it.low, it.high) for size, it in found if it is not None)
+    points = tuple(
+        (size, it.value, it.low, it.high)
+        for size, it in found
+        if it is not None and it.low is not None and it.high is not None
+    )
     if len(points) < 2:
         return None
     lines = [plots.Line("measured", points, band="95 %")]

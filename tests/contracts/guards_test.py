@@ -260,6 +260,7 @@ PAST_RECORDS = {
     ("dawnjax.plan.compiling.memory", "write_bytes"): "a function for a worker, in a new folder",
     ("dawnjax.plan.compiling.worker", "read_bytes"): "the function that is asked about",
     ("dawnjax.race.handover", "load"): "the judge's own array, mapped",
+    ("dawnjax.race.handover", "save"): "into memory",
     ("dawnjax.race.sandbox", "open"): "a folder of a process, held; files of the installation",
     ("dawnjax.race.sandbox", "copyfile"): "plain files of dead processes, to a new folder",
     ("dawnjax.runs.clock", "read_text"): PROC,

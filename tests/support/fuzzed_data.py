@@ -79,7 +79,7 @@ def tokens(path: Path) -> object:
 
 def pieces(path: Path) -> object:
     made = Vocabulary(path.read_bytes(), str(path))
-    return made.bytes_of_token(), made.decode(np.array([made.encode(["eine Frau"])[0]], np.int32))
+    return made.decode(np.array([made.encode(["eine Frau"])[0]], np.int32))
 
 
 def archive(path: Path) -> object:
