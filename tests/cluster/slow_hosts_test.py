@@ -74,12 +74,13 @@ def test_a_process_is_waited_for_while_its_peers_have_spoken_last():
         for each in waits:
             each.stop()
         # Of 2.2 s the early one waits 2 s; what is owed outside of training does not count.
-        assert 1.2 < waits[1].owed_seconds < 2.6 and waits[0].owed_seconds < 0.3
+        assert waits[1].owed_seconds > max(1.2, 3 * waits[0].owed_seconds)
         assert late.recv(4) == b"here"  # the descriptors still serve
 
 
 @LINUX
 @pytest.mark.faults
+@pytest.mark.long  # beside other work any host may be slow
 @pytest.mark.parametrize("products", [20, 0])
 def test_a_delay_in_the_backward_pass_of_one_host_is_named(products, tmp_path, compile_cache):
     run_dir = tmp_path / "run"

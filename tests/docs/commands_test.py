@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from dawnjax.__main__ import COMMANDS, main
+from dawnjax.config.experiment_modules import experiment_names
 
 TOP = next(folder for folder in Path(__file__).parents if (folder / "pyproject.toml").is_file())
 PAGES = [TOP / "README.md", TOP / "CONTRIBUTING.md", *sorted((TOP / "docs").glob("*.md"))]
@@ -86,8 +87,9 @@ def unknown_flags(command: str, rest: list[str], capture: pytest.CaptureFixture)
     if any(word.endswith(".py") for word in rest):
         return []  # a file of the reader's own
     # The fields of an experiment depend on its name and on the choices of its parts.
-    names = [f"--experiment={w}" for w in rest if re.fullmatch(r"[a-z][a-z0-9_]*", w)]
+    names = [f"--experiment={w}" for w in rest if w in experiment_names()]
     choices = [word for word in rest if re.match(r"--[a-z]+=[^A-Z]", word)]
+    choices += [word for word in rest if word == "--noise"]  # another form of `study`
     if command in ("train", "plan"):
         choices = [*names[:1], *choices]
     text = help_of((command, *choices), capture)

@@ -152,6 +152,7 @@ def test_forged_logs_are_used_or_refused_in_a_line(count, campaign, tmp_path):
     for event in events:
         if event["event"] == "experiment":
             event["experiment"] |= {"mlperf_benchmark": "resnet", "optimizer": {}, "model": {}}
+            event["experiment"]["targets"][0]["value"] = 0.759
             event["metrics"] = [
                 {"name": name, "title": name, "unit": "fraction", "least": 0.0, "most": 1.0,
                  "direction": "at_least", "is_proportion": True}

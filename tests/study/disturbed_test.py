@@ -65,15 +65,15 @@ def test_compare_names_disturbed_trials_and_judges_without_them(folders, capsys)
     [line] = [it for it in capsys.readouterr().out.splitlines() if "disturbed: " in it]
     assert "processor time in B seed 3 (12 %); without: B is slower if all reach" in line
     assert main(["compare", a, b, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    told = json.loads(capsys.readouterr().out)["result"]
     assert told["disturbed"]["b"] == "seed 3 (12 %)" and told["disturbed"]["a"] == ""
     without = told["disturbed"]["without"]
     assert without["trials"] == [6, 5] and told["verdict"]["trials"] == [6, 6]
     # 32 s for 12.5 s, where the stalled trial gave nearly twice as much.
     assert without["ratio"] == pytest.approx(32 / 12.5) and told["verdict"]["ratio"] > 4
     assert main(["compare", a, b, "--at=seconds=10", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["disturbed"]["b"] == "seed 3 (12 %)" and told["disturbed"]["without"][0]["word"]
+    told = json.loads(capsys.readouterr().out)["result"]
+    assert told["disturbed"]["b"] == "seed 3 (12 %)" and told["disturbed"]["without_qualities"][0]["word"]
     # A quality at a number of steps does not depend on the machine.
     assert main(["compare", a, b, "--at=steps=10", "--json"]) == 0
     assert "seed 3 (12 %)" not in capsys.readouterr().out

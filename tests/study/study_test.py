@@ -28,6 +28,7 @@ from dawnjax.study import devices, side_by_side, trials
 from dawnjax.study.design import Arm, Study, StudyFolder, arms_of, trials_of
 from dawnjax.study.figures import figures
 from dawnjax.study.reading import read_study, trials_over
+from dawnjax.train import Ended
 from dawnjax.trials.from_log import trial_of
 from dawnjax.trials.origin import Origin
 
@@ -221,7 +222,7 @@ def test_each_trial_of_a_process_has_its_own_clock(tmp_path, monkeypatch):
 
     def train_to_target(request, clock, argv, *, shows):
         ages.append(clock.now())
-        return ExitStatus.DONE
+        return Ended(ExitStatus.DONE, tmp_path)
 
     monkeypatch.setattr("dawnjax.train.train_to_target", train_to_target)
     monkeypatch.setattr(time, "perf_counter", lambda: 1000.0)
@@ -283,7 +284,7 @@ def test_wrong_use_is_one_line_and_nothing_is_written(flags, said, tmp_path, mon
         ([], "", "--experiment is missing"),
         (["--experiment=digits"], "", "--out is missing"),
         (["nowhere/study.py", "--out=s"], "", "no experiment file nowhere/study.py"),
-        (["--experiment=digits", "--out=s", *SEARCH], "optuna", "install -e '.[search]'"),
+        (["--experiment=digits", "--out=s", *SEARCH], "optuna", 'pip install "dawnjax[search]"'),
     ],
 )
 def test_what_is_missing_is_one_line(flags, missing, said, tmp_path, monkeypatch, capsys):
@@ -297,13 +298,6 @@ def refused(flags, said, tmp_path, monkeypatch, capsys):
     line = capsys.readouterr().err
     assert said in line and line.count("\n") == 1
     assert not list(tmp_path.iterdir())
-
-
-def test_a_recipe_given_as_a_study_is_named_with_its_flag(tmp_path, capsys):
-    file = tmp_path / "mine.py"
-    file.write_text("EXPERIMENT = None\n")
-    assert main(["study", str(file), f"--out={tmp_path / 's'}"]) == 2
-    assert f"write --experiment={file} --seeds=5" in capsys.readouterr().err
 
 
 @pytest.mark.compiles
