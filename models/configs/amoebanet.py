@@ -60,5 +60,14 @@ class AmoebaNetD:
             self, num_cells=3, num_filters=16, stem_width=8, drop_path_keep=0.8
         )
 
-    def build(self, *, execution: Any, **given: Any) -> Any:
-        return built(self, "amoebanet.AmoebaNetModule", execution=execution, **given)
+    def build(
+        self, *, image_shape: tuple[int, ...], num_classes: int, execution: Any, rngs: Any
+    ) -> Any:
+        return built(
+            self,
+            "amoebanet.AmoebaNetModule",
+            image_shape=image_shape,
+            num_classes=num_classes,
+            execution=execution,
+            rngs=rngs,
+        )

@@ -56,8 +56,14 @@ class BiDAF:
             num_modelling_layers=1,
         )
 
-    def build(self, *, execution: Any, **given: Any) -> Any:
-        return built(self, "bidaf.BiDAFModule", execution=execution, **given)
+    def build(self, *, vocabulary_size: int, execution: Any, rngs: Any) -> Any:
+        return built(
+            self,
+            "bidaf.BiDAFModule",
+            vocabulary_size=vocabulary_size,
+            execution=execution,
+            rngs=rngs,
+        )
 
     def multiply_adds(
         self, context_lengths: np.ndarray, question_lengths: np.ndarray, words: np.ndarray

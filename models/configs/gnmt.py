@@ -45,8 +45,10 @@ class GNMT:
         """Network of the same kind for `--tiny`."""
         return dataclasses.replace(self, num_layers=2, width=16)
 
-    def build(self, *, execution: Any, **given: Any) -> Any:
-        return built(self, "gnmt.GNMTModule", execution=execution, **given)
+    def build(self, *, vocabulary_size: int, execution: Any, rngs: Any) -> Any:
+        return built(
+            self, "gnmt.GNMTModule", vocabulary_size=vocabulary_size, execution=execution, rngs=rngs
+        )
 
     def multiply_adds(
         self, source_lengths: np.ndarray, target_lengths: np.ndarray, vocabulary_size: int

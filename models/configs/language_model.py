@@ -92,5 +92,21 @@ class LanguageModel:
             value_embeddings=min(1, self.value_embeddings),
         )
 
-    def build(self, *, execution: Any, **given: Any) -> Any:
-        return built(self, "language_model.LanguageModelModule", execution=execution, **given)
+    def build(
+        self,
+        *,
+        vocabulary_size: int,
+        sequence_length: int,
+        separator: int,
+        execution: Any,
+        rngs: Any,
+    ) -> Any:
+        return built(
+            self,
+            "language_model.LanguageModelModule",
+            vocabulary_size=vocabulary_size,
+            sequence_length=sequence_length,
+            separator=separator,
+            execution=execution,
+            rngs=rngs,
+        )

@@ -118,5 +118,14 @@ class MaskRCNN:
             mask_convolutions=1,
         )
 
-    def build(self, *, execution: Any, **given: Any) -> Any:
-        return built(self, "mask_rcnn.MaskRCNNModule", execution=execution, **given)
+    def build(
+        self, *, image_shape: tuple[int, ...], num_classes: int, execution: Any, rngs: Any
+    ) -> Any:
+        return built(
+            self,
+            "mask_rcnn.MaskRCNNModule",
+            image_shape=image_shape,
+            num_classes=num_classes,
+            execution=execution,
+            rngs=rngs,
+        )

@@ -38,5 +38,12 @@ class NeuMF:
         """Network of the same kind for `--tiny`."""
         return dataclasses.replace(self, gmf_width=4, layer_widths=(16, 8, 4))
 
-    def build(self, *, execution: Any, **given: Any) -> Any:
-        return built(self, "neumf.NeuMFModule", execution=execution, **given)
+    def build(self, *, num_users: int, num_items: int, execution: Any, rngs: Any) -> Any:
+        return built(
+            self,
+            "neumf.NeuMFModule",
+            num_users=num_users,
+            num_items=num_items,
+            execution=execution,
+            rngs=rngs,
+        )

@@ -47,5 +47,14 @@ class PolicyValue:
         """Network of the same kind for `--tiny`."""
         return dataclasses.replace(self, num_blocks=1, width=8, value_hidden_width=8)
 
-    def build(self, *, execution: Any, **given: Any) -> Any:
-        return built(self, "policy_value.PolicyValueModule", execution=execution, **given)
+    def build(
+        self, *, observation_shape: tuple[int, ...], num_actions: int, execution: Any, rngs: Any
+    ) -> Any:
+        return built(
+            self,
+            "policy_value.PolicyValueModule",
+            observation_shape=observation_shape,
+            num_actions=num_actions,
+            execution=execution,
+            rngs=rngs,
+        )

@@ -50,7 +50,14 @@ class PreactivationResNet:
             self, stem_width=8, stage_sizes=(1, 1, 1), stage_widths=(16, 32, 32)
         )
 
-    def build(self, *, execution: Any, **given: Any) -> Any:
+    def build(
+        self, *, image_shape: tuple[int, ...], num_classes: int, execution: Any, rngs: Any
+    ) -> Any:
         return built(
-            self, "preactivation_resnet.PreactivationResNetModule", execution=execution, **given
+            self,
+            "preactivation_resnet.PreactivationResNetModule",
+            image_shape=image_shape,
+            num_classes=num_classes,
+            execution=execution,
+            rngs=rngs,
         )

@@ -71,8 +71,14 @@ class QANet:
             num_model_blocks=1,
         )
 
-    def build(self, *, execution: Any, **given: Any) -> Any:
-        return built(self, "qanet.QANetModule", execution=execution, **given)
+    def build(self, *, vocabulary_size: int, execution: Any, rngs: Any) -> Any:
+        return built(
+            self,
+            "qanet.QANetModule",
+            vocabulary_size=vocabulary_size,
+            execution=execution,
+            rngs=rngs,
+        )
 
     def multiply_adds(
         self, context_lengths: np.ndarray, question_lengths: np.ndarray, words: np.ndarray

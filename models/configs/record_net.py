@@ -39,8 +39,17 @@ class RecordNet:
         """Network of the same kind for `--tiny`."""
         return dataclasses.replace(self, group_widths=(24, 32, 32))
 
-    def build(self, *, execution: Any, **given: Any) -> Any:
-        return built(self, "record_net.RecordNetModule", execution=execution, **given)
+    def build(
+        self, *, image_shape: tuple[int, ...], num_classes: int, execution: Any, rngs: Any
+    ) -> Any:
+        return built(
+            self,
+            "record_net.RecordNetModule",
+            image_shape=image_shape,
+            num_classes=num_classes,
+            execution=execution,
+            rngs=rngs,
+        )
 
     def initialize_from_data(self, params: dict[str, Any], images: Any) -> dict[str, Any]:
         """Params with the whitening filters of normalized images."""

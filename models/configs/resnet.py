@@ -75,8 +75,17 @@ class ResNet:
         """Network of the same kind for `--tiny`."""
         return dataclasses.replace(self, stage_sizes=(1, 1), stage_widths=(16, 32))
 
-    def build(self, *, execution: Any, **given: Any) -> Any:
-        return built(self, "resnet.ResNetModule", execution=execution, **given)
+    def build(
+        self, *, image_shape: tuple[int, ...], num_classes: int, execution: Any, rngs: Any
+    ) -> Any:
+        return built(
+            self,
+            "resnet.ResNetModule",
+            image_shape=image_shape,
+            num_classes=num_classes,
+            execution=execution,
+            rngs=rngs,
+        )
 
 
 _IMAGENET_STAGES: dict[int, tuple[Block, tuple[int, ...]]] = {

@@ -86,8 +86,17 @@ class SSD:
             boxes=DefaultBoxes(steps=(8, 16), scales=(8, 20, 40), num_ratios=(1, 2)),
         )
 
-    def build(self, *, execution: Any, **given: Any) -> Any:
-        return built(self, "ssd.SSDModule", execution=execution, **given)
+    def build(
+        self, *, image_shape: tuple[int, ...], num_classes: int, execution: Any, rngs: Any
+    ) -> Any:
+        return built(
+            self,
+            "ssd.SSDModule",
+            image_shape=image_shape,
+            num_classes=num_classes,
+            execution=execution,
+            rngs=rngs,
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -131,5 +140,14 @@ class SmallSSD:
         """Network of the same kind for `--tiny`."""
         return dataclasses.replace(self, widths=(8,) * len(self.widths), convolutions=1)
 
-    def build(self, *, execution: Any, **given: Any) -> Any:
-        return built(self, "ssd.SmallSSDModule", execution=execution, **given)
+    def build(
+        self, *, image_shape: tuple[int, ...], num_classes: int, execution: Any, rngs: Any
+    ) -> Any:
+        return built(
+            self,
+            "ssd.SmallSSDModule",
+            image_shape=image_shape,
+            num_classes=num_classes,
+            execution=execution,
+            rngs=rngs,
+        )

@@ -65,8 +65,14 @@ class Transformer:
         """Network of the same kind for `--tiny`."""
         return dataclasses.replace(self, num_layers=1, width=16, hidden_width=16, num_heads=2)
 
-    def build(self, *, execution: Any, **given: Any) -> Any:
-        return built(self, "transformer.TransformerModule", execution=execution, **given)
+    def build(self, *, vocabulary_size: int, execution: Any, rngs: Any) -> Any:
+        return built(
+            self,
+            "transformer.TransformerModule",
+            vocabulary_size=vocabulary_size,
+            execution=execution,
+            rngs=rngs,
+        )
 
     def multiply_adds(
         self, source_lengths: np.ndarray, target_lengths: np.ndarray, vocabulary_size: int

@@ -43,7 +43,9 @@ class WideResNet:
         """Network of the same kind for `--tiny`."""
         return dataclasses.replace(self, depth=10, widening=1)
 
-    def build(self, *, execution: Any, **given: Any) -> Any:
+    def build(
+        self, *, image_shape: tuple[int, ...], num_classes: int, execution: Any, rngs: Any
+    ) -> Any:
         check_fields(self, "model.")
         plain = PreactivationResNet(
             stage_sizes=((self.depth - 4) // 6,) * 3,
@@ -52,4 +54,6 @@ class WideResNet:
             batch_norm_momentum=self.batch_norm_momentum,
             batch_norm_epsilon=self.batch_norm_epsilon,
         )
-        return plain.build(execution=execution, **given)
+        return plain.build(
+            image_shape=image_shape, num_classes=num_classes, execution=execution, rngs=rngs
+        )

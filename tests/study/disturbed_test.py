@@ -73,7 +73,10 @@ def test_compare_names_disturbed_trials_and_judges_without_them(folders, capsys)
     assert without["ratio"] == pytest.approx(32 / 12.5) and told["verdict"]["ratio"] > 4
     assert main(["compare", a, b, "--at=seconds=10", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)["result"]
-    assert told["disturbed"]["b"] == "seed 3 (12 %)" and told["disturbed"]["without_qualities"][0]["word"]
+    assert (
+        told["disturbed"]["b"] == "seed 3 (12 %)"
+        and told["disturbed"]["without_qualities"][0]["word"]
+    )
     # A quality at a number of steps does not depend on the machine.
     assert main(["compare", a, b, "--at=steps=10", "--json"]) == 0
     assert "seed 3 (12 %)" not in capsys.readouterr().out
