@@ -32,6 +32,9 @@ TREND_WORDS = (GROWS, HOLDS, FADES, UNDECIDED)
 FEWEST_SIZES = 3
 """Two sizes lie on a line whatever they are."""
 
+_FLAT = math.log(100)
+"""Error of a speedup's logarithm from which on its curve is too flat to tell a speedup."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Gain:
@@ -98,30 +101,35 @@ def speedup(first: Curves, second: Curves, budget: float | None, direction: str)
     end, wanted = ends[better], ends[1 - better]
     assert end is not None and wanted is not None
     places, means = _means(sides[better], end)
-    short = np.flatnonzero(sign * means < sign * _mean_at(sides[1 - better], wanted))
+    goal = sign * _mean_at(sides[1 - better], wanted)
+    # The end has it, but for rounding where both sides end alike.
+    short = np.flatnonzero(sign * means[:-1] < goal)
     if not len(short):
         # Each evaluation has it already: that of A's or B's first, or all of the curve.
         why = f"{'AB'[better]} has at its first evaluation what {'AB'[1 - better]} has at its end"
         return dataclasses.replace(found, estimate=None, lacks=why)
     last = int(short[-1])
-    gap = sign * (_mean_at(sides[1 - better], wanted) - means[last])
-    step = sign * (means[last + 1] - means[last])
-    crossing = places[last] + gap / step * (places[last + 1] - places[last])
+    gap, step = goal - sign * means[last], sign * (means[last + 1] - means[last])
+    share = gap / step if gap < step else 1.0
+    crossing = float(places[last] + share * (places[last + 1] - places[last]))
     value = math.log(wanted / crossing) * (1 if better else -1)
-    # From a difference of quality to one of the logarithm of the place: the slope of the secant.
-    rise = sign * (means[-1] - means[last]) / math.log(places[-1] / places[last])
-    estimate = found.estimate
-    errors = sides[better].at(crossing).bends
-    if errors is None:
+    own, other = sides[better].at(crossing).bends, sides[1 - better].at(wanted).bends
+    if own is None or other is None:
         why = "a trial has two evaluations alone, which do not show how far a line errs"
         return dataclasses.replace(found, estimate=None, lacks=why)
-    nets = [sign * error / rise for error in errors]
-    bias = (min(0.0, *nets), max(0.0, *nets))
+    # From a difference of quality to one of the logarithm of the place: the slope of the secant.
+    rise = sign * float(means[-1] - means[last]) / math.log(places[-1] / places[last])
+    # One side's line errs at the crossing, the other's at the budget.
+    nets = [sign * (mine - theirs) for mine in own for theirs in other]
+    if max(found.estimate.error, *map(abs, nets)) >= _FLAT * rise:
+        why = f"the curve of {'AB'[better]} is flat where it has what {'AB'[1 - better]} has"
+        return dataclasses.replace(found, estimate=None, lacks=why)
+    bias = min(0.0, *nets) / rise, max(0.0, *nets) / rise
     if not better:
         bias = (-bias[1], -bias[0])
-    return dataclasses.replace(
-        found, estimate=Estimate(value, estimate.error / rise, estimate.freedom, bias)
-    )
+    error = found.estimate.error / rise
+    estimate = Estimate(value, error, found.estimate.freedom, bias)
+    return dataclasses.replace(found, estimate=estimate)
 
 
 def quality(first: Curves, second: Curves, budget: float | None, direction: str) -> Gain:

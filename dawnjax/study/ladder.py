@@ -189,8 +189,8 @@ def ladder(
     known = list(sizes) or [_num_params(first) for first, _ in pairs]
     if len(known) != len(pairs):
         raise ConfigError(f"{len(known)} sizes are given for {len(pairs)} pairs of sides")
-    if min(known) <= 0 or len(set(known)) < len(known):
-        raise ConfigError("the sizes of a ladder are numbers above 0, each once")
+    if not all(0 < size < math.inf for size in known) or len(set(known)) < len(known):
+        raise ConfigError("the sizes of a ladder are finite numbers above 0, each once")
     order = sorted(range(len(pairs)), key=lambda place: known[place])
     pairs = [pairs[place] for place in order]
     at = budget or Budget(END)

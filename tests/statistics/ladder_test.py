@@ -58,6 +58,37 @@ def test_the_place_after_which_a_quality_stays_counts():
     assert found is not None and found.value == pytest.approx(math.log(2))
 
 
+def curve(places, deviation, seed, value=lambda at: 3 + at**-0.5, count=5) -> Curves:
+    at = np.asarray(places, float)
+    offsets = normal(0, deviation, count, seed)
+    return Curves((at,) * count, tuple(value(at) + e for e in offsets))
+
+
+def test_the_line_of_the_worse_side_errs_too():
+    """Equal curves: A's line between 1 and 2 lies above its curve, as a gain of B that is none."""
+    sparse, dense = curve([0.5, 1, 2, 3], 1e-3, 0), curve(np.arange(1, 61) / 20, 1e-3, 0)
+    for pair in ((sparse, dense), (dense, sparse)):
+        found = speedup(*pair, 1.45, "at_most").interval
+        assert found is not None and found.low is not None and found.high is not None
+        assert found.low < 0 < found.high
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_equal_sides_have_no_speedup(seed):
+    """Their means are summed in two ways, which differ in the last digit."""
+    same = curve([1, 2, 3, 4], 0.1, seed, count=20)
+    found = speedup(same, same, None, "at_most").estimate
+    assert found is not None and found.value == pytest.approx(0, abs=1e-9)
+
+
+def test_a_flat_curve_has_no_speedup():
+    plateau = curve([1, 2, 3, 4], 0.1, 0, lambda at: 3 - 1e-5 * at)
+    slower = curve([1, 2, 3, 4], 0.1, 0, lambda at: 3 - 0.5e-5 * at)
+    found = speedup(slower, plateau, None, "at_most")
+    assert found.estimate is None
+    assert found.lacks == "the curve of B is flat where it has what A has"
+
+
 @pytest.mark.parametrize(
     ("first", "second", "said"),
     [

@@ -95,6 +95,8 @@ def test_a_side_that_spends_more_is_told(tmp_path, capsys):
         ((), "how large its model is is not told; give --sizes=N,N,N"),
         (("--sizes=1,2",), "2 sizes are given for 3 pairs of sides"),
         (("--sizes=1,1,2",), "numbers above 0, each once"),
+        (("--sizes=nan,1,2",), "finite numbers above 0, each once"),
+        (("--sizes=1,2,inf",), "finite numbers above 0, each once"),
         (("--sizes=1,2,x",), "--sizes=x is no number"),
         (("--sizes=1,2,3", "--at=tokens=1", "--at=tokens=2"), "read at one budget"),
     ],
