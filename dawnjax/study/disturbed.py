@@ -4,6 +4,9 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from dawnjax.statistics.sample import Sample
 from dawnjax.statistics.verdict import Verdict, judge
 from dawnjax.trials import load
 from dawnjax.trials.figures import figures
@@ -17,7 +20,7 @@ class Disturbed:
 
     Attributes:
       sides: Those of A and B, in words; empty where a side has none.
-      left: The other trials of A and B.
+      left: The other trials of A and B; of pairs those of which neither half was disturbed.
     """
 
     sides: tuple[str, str]
@@ -61,4 +64,23 @@ def disturbed(first: Sequence[Trial], second: Sequence[Trial]) -> Disturbed | No
     if not any(sides):
         return None
     left = tuple(load.undisturbed(first)), tuple(load.undisturbed(second))
+    pairs = _pairing(first).pairs(_pairing(second))
+    calm = [
+        (first[a], second[b])
+        for a, b in pairs
+        if not (load.is_disturbed(first[a]) or load.is_disturbed(second[b]))
+    ]
+    if calm:
+        left = tuple(a for a, _ in calm), tuple(b for _, b in calm)
     return Disturbed(sides=sides, left=left)
+
+
+def _pairing(trials: Sequence[Trial]) -> Sample:
+    """What makes trials pairs: their seeds and first losses, whatever their times."""
+    firsts = [trial.finite_losses for trial in trials]
+    return Sample(
+        np.ones(len(trials)),
+        np.ones(len(trials), bool),
+        tuple(trial.seed for trial in trials),
+        tuple(firsts) if any(firsts) else (),
+    )

@@ -82,6 +82,27 @@ def test_compare_names_disturbed_trials_and_judges_without_them(folders, capsys)
     assert "seed 3 (12 %)" not in capsys.readouterr().out
 
 
+def test_pairs_stay_pairs_without_a_disturbed_trial(tmp_path, capsys):
+    """The seed of B's disturbed trial is left out on both sides, so that the others stay pairs."""
+    for name, factor in (("a", 2), ("b", 6)):
+        for seed in range(6):
+            seconds = 5.0 * factor + 5 * (seed % 2)
+            losses = (2.5 + seed / 8, 2.25, 2.0)
+            write_run(tmp_path / name / str(seed), seed=seed, seconds=seconds, losses=losses)
+    disturb(tmp_path / "b" / "3")
+    a, b = f"{tmp_path}/a", f"{tmp_path}/b"
+    for flags in ((), ("--at=seconds=10",)):
+        assert main(["compare", a, b, *flags, "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)["result"]
+        [whole, without] = (
+            (told["verdict"], told["disturbed"]["without"])
+            if not flags
+            else (told["qualities"][0], told["disturbed"]["without_qualities"][0])
+        )
+        assert whole["is_paired"] and whole["trials"] == [6, 6]
+        assert without["is_paired"] and without["trials"] == [5, 5]
+
+
 def test_a_gate_of_disturbed_trials_alone_decides_nothing(folders, capsys):
     a, b = f"{folders}/a", f"{folders}/b"
     gate = ["compare", b, a, "--fail_if_slower_by=0.05"]
