@@ -261,12 +261,15 @@ class FigureNoise:
       is_ratio: Whether margins are fractions of it; else they are in its unit.
       deviation: Of a single trial; null where `lacks` says why it is not known.
       pilots: Trials that it is from.
+      unseen: Sum of squared deviations of the trials that a verdict counts beside those it sees: a
+        failure, and two that take an evaluation more. 0 for a quality.
     """
 
     of: str
     is_ratio: bool
     deviation: float | None
     pilots: int
+    unseen: float
     lacks: str
     narrowest: tuple[Margin, ...]
 

@@ -143,13 +143,15 @@ class Narrowest(NamedTuple):
     at_most: float
 
 
-def narrowest(deviation: float, freedom: int, trials: int) -> Narrowest:
+def narrowest(deviation: float, freedom: int, trials: int, unseen: float = 0.0) -> Narrowest:
     """Narrowest difference that so many trials of each side find, by the noise of pilot trials.
 
     Args:
       deviation: Of a single trial, in the unit of the difference or of a logarithm.
       freedom: Degrees of freedom of that deviation: of one side's pilot trials one fewer.
       trials: Of each side, 3 or more.
+      unseen: Sum of squares of the trials that a verdict counts beside those it sees, known as it
+        is; the more trials it sees, the less each of these weighs.
 
     Source: J. Cohen, "Statistical Power Analysis for the Behavioral Sciences" (1988), chapter 2;
     the bound of a deviation is that of the chi-square distribution.
@@ -158,8 +160,12 @@ def narrowest(deviation: float, freedom: int, trials: int) -> Narrowest:
 
     own = interval.freedom_of((1.0, 1.0), (trials, trials))
     reach = float(special.stdtrit(own, 1 - ALPHA / 2) + special.stdtrit(own, POWER))
-    found = deviation * math.sqrt(2 / trials) * reach
-    return Narrowest(found, found * math.sqrt(freedom / special.chdtri(freedom, 1 - ALPHA)))
+    factor = freedom / float(special.chdtri(freedom, 1 - ALPHA))
+    as_measured, at_most = (
+        math.sqrt((seen + unseen / (trials - 1)) * 2 / trials) * reach
+        for seen in (deviation**2, deviation**2 * factor)
+    )
+    return Narrowest(as_measured, at_most)
 
 
 def trials_needed(

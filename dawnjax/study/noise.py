@@ -1,6 +1,7 @@
 """What a number of trials can tell, from the noise of a few: before the others are spent."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,6 +29,7 @@ class Noise:
       deviation: Of a single trial; None where `lacks` says why it is not known.
       pilots: Trials that it is from.
       fewest: Trials of each side without which there is no verdict.
+      unseen: Sum of squared deviations of the trials that a verdict counts beside those it sees.
     """
 
     what: str
@@ -35,13 +37,14 @@ class Noise:
     deviation: float | None
     pilots: int
     fewest: int = FEWEST_TRIALS
+    unseen: float = 0.0
     lacks: str = ""
 
     def narrowest(self, trials: int) -> Narrowest | None:
         """Margins of so many trials of each side; None where those give no verdict."""
         if self.deviation is None or trials < self.fewest:
             return None
-        return narrowest(self.deviation, self.pilots - 1, trials)
+        return narrowest(self.deviation, self.pilots - 1, trials, self.unseen)
 
     def margin(self, value: float) -> float:
         """A margin as flags have it: a fraction for a ratio."""
@@ -83,6 +86,7 @@ class NoiseOf:
                 said.append(
                     f"  {it.what}: a trial deviates by {unit or rounded(it.deviation, 3)}, from "
                     f"{it.pilots} trials"
+                    + ("; a verdict also counts trials that it does not see" if it.unseen else "")
                 )
         known = [it for it in self.noise if it.deviation is not None]
         if not known:
@@ -109,7 +113,8 @@ class NoiseOf:
                     }
                 )
             row = {"of": it.what, "is_ratio": it.is_ratio, "deviation": it.deviation}
-            rows.append({**row, "pilots": it.pilots, "lacks": it.lacks, "narrowest": margins})
+            row |= {"pilots": it.pilots, "unseen": it.unseen, "lacks": it.lacks}
+            rows.append({**row, "narrowest": margins})
         return {"given": self.given, "trials": self.trials, "noise": rows}
 
 
@@ -160,10 +165,21 @@ def _of_times(side: Side) -> Noise:
     if sample is None or not sample.num_reached or len(sample) < 2:
         why = "how long a trial ran is not known" if sample is None else "no two trials reached"
         return Noise(what=what, is_ratio=True, deviation=None, pilots=0, lacks=why)
-    variance = sample.variance(sample.longest_failure) * len(sample)
-    fewest = FEWEST_WITH_FAILURES if sample.has_failures else FEWEST_TRIALS
-    deviation = float(np.sqrt(variance))
-    return Noise(what=what, is_ratio=True, deviation=deviation, pilots=len(sample), fewest=fewest)
+    pilots, square = len(sample), float(sample.amounts.mean()) ** 2
+    unseen = (sample.longest_failure**2 + sample.unseen_steps) / square if square else 0.0
+    # Influences add up to 0; equal times leave some rounding.
+    seen = float((sample.influence**2).sum()) / (pilots - 1) if square else 0.0
+    if not unseen and seen < 1e-24:
+        why = "the trials took equal times; the time between evaluations is not known"
+        return Noise(what=what, is_ratio=True, deviation=None, pilots=pilots, lacks=why)
+    return Noise(
+        what=what,
+        is_ratio=True,
+        deviation=math.sqrt(seen),
+        pilots=pilots,
+        fewest=FEWEST_WITH_FAILURES if sample.has_failures else FEWEST_TRIALS,
+        unseen=unseen,
+    )
 
 
 def _of(what: str, values: np.ndarray, lacks: str) -> Noise:

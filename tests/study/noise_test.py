@@ -4,7 +4,7 @@ import json
 import math
 
 import pytest
-from made_other_logs import normal, write_side
+from made_other_logs import normal, write_lines, write_side
 from scipy import stats
 
 from dawnjax.__main__ import main
@@ -48,9 +48,26 @@ def test_the_noise_of_times_is_a_ratio(tmp_path, capsys):
     times, quality = told["noise"]
     assert times["is_ratio"] and not quality["is_ratio"] and times["pilots"] == 8
     five = times["narrowest"][1]
-    expected = math.expm1(times["deviation"] * math.sqrt(2 / 5) * reach(5))
-    assert five["trials"] == 5 and five["margin"] == pytest.approx(expected)
-    assert five["at_most"] > five["margin"]
+    # Two evaluations of 1 s weigh among the five trials of a verdict, not among the eight pilots.
+    for row, trials in ((five, 5), (times["narrowest"][3], 20)):
+        counted = times["deviation"] ** 2 + times["unseen"] / (trials - 1)
+        expected = math.expm1(math.sqrt(counted * 2 / trials) * reach(trials))
+        assert row["trials"] == trials and row["margin"] == pytest.approx(expected)
+    assert times["unseen"] == pytest.approx(2 / 6**2, rel=0.2) and quality["unseen"] == 0
+    # What the pilots may not show is how they vary; the unseen trials are known.
+    grown = times["deviation"] ** 2 * 7 / stats.chi2.ppf(0.05, 7) + times["unseen"] / 4
+    assert five["at_most"] == pytest.approx(math.expm1(math.sqrt(grown * 2 / 5) * reach(5)))
+
+
+def test_equal_times_on_no_known_grid_tell_no_noise(tmp_path, capsys):
+    for seed in range(5):
+        row = {"step": 10, "seconds": 7.1, "val_loss": 3.0 + seed / 100, "seed": seed}
+        write_lines(tmp_path / f"run_{seed}.jsonl", [row])
+    assert main(["study", "--noise", str(tmp_path), "--target=3.5", "--json"]) == 0
+    [told] = json.loads(capsys.readouterr().out)["result"]["noise"]
+    times, quality = told["noise"]
+    assert times["deviation"] is None and "took equal times" in times["lacks"]
+    assert {row["margin"] for row in times["narrowest"]} == {None} and quality["deviation"]
 
 
 @pytest.mark.parametrize(
