@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import IO
+from typing import IO, NamedTuple
 
 from dawnjax.cluster import launched
 from dawnjax.cluster.children import Child, Children
@@ -50,11 +50,18 @@ class Launch:
         return f"{self.launch_command} {shlex.join(self.command)}"
 
 
-def launch(job: Launch) -> int:
-    """Run the processes to their end, leaving none; returns `joint_status`, or 5 after a signal."""
+class Ended(NamedTuple):
+    """`joint_status`, or 5 after a signal, and a line about the first process that failed."""
+
+    status: int
+    line: str
+
+
+def launch(job: Launch) -> Ended:
+    """Run the processes to their end, leaving none."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    statuses, failed, ask_at = [], 0, float("inf")
+    statuses, failed, line, ask_at = [], 0, "", float("inf")
     hosts: dict[Child, int] = {}
     printers = []
     with Children(job.stop_seconds) as group:
@@ -72,8 +79,9 @@ def launch(job: Launch) -> int:
                 statuses.append(status)
                 if status and not failed and not group.asked:
                     failed, ask_at = status, time.monotonic() + _HEAR_SECONDS
+                    line = _line_about(job, hosts[child], child)
                     if status < 0 or status == ExitStatus.FAILED:
-                        print(_line_about(job, hosts[child], child), file=sys.stderr, flush=True)
+                        print(f"dawnjax launch: {line}", file=sys.stderr, flush=True)
             if time.monotonic() > ask_at:
                 group.ask(_END_SECONDS if failed == ExitStatus.FAILED else _SURVIVE_SECONDS)
                 ask_at = float("inf")
@@ -83,23 +91,25 @@ def launch(job: Launch) -> int:
     asked = {int(ExitStatus.INTERRUPTED), -signal.SIGTERM}
     asked |= {-signal.SIGKILL} if group.asked.count(signal.SIGINT) > 1 else set()
     if group.asked and not asked.isdisjoint(statuses):
-        return ExitStatus.INTERRUPTED
+        return Ended(ExitStatus.INTERRUPTED, "the processes were asked to stop")
     # Those that end by a signal after the first failure are its echo.
-    return joint_status([failed, *(s for s in statuses if s >= 0)] if failed else statuses)
+    status = joint_status([failed, *(s for s in statuses if s >= 0)] if failed else statuses)
+    return Ended(status, line)
 
 
 def joint_status(statuses: list[int]) -> int:
-    """The most serious exit status: the first of 1, 2, 4, 5, 3, 0; a signal's -N counts as 1."""
-    # Most serious first: failure, wrong use, divergence, interruption, spent budget.
-    order = (1, 2, 4, 5, 3, 0)
+    """The most serious status: the first of 1, 2, 4, 5, 6, 7, 3, 0; a signal's -N counts as 1."""
+    # Most serious first: failure, wrong use, divergence, interruption, gates, spent budget.
+    order = (1, 2, 4, 5, 6, 7, 3, 0)
     return min((status if status in order else 1 for status in statuses), key=order.index)
 
 
 def _line_about(job: Launch, number: int, child: Child) -> str:
-    how = f"failed with exit status {child.returncode}"
+    how = "failed" if child.returncode == ExitStatus.FAILED else "ended"
+    how += f" with exit status {child.returncode}"
     if child.returncode < 0:
         how = f"was killed by {signal.Signals(-child.returncode).name}"
-    line = f"dawnjax launch: host {number} (pid {child.pid}) {how}"
+    line = f"host {number} (pid {child.pid}) {how}"
     if any(flag.startswith("--run_dir=") for flag in job.command):
         line += f"; resume with: {job.resume_command}"
     return line

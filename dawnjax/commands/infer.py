@@ -101,11 +101,7 @@ def main(argv: list[str]) -> Answer:
 
     draw = str(flag_values["draw"].value or "")
     record, text = infer_run(run, run_options, count, warm_up, draw)
-    export = ["dawnjax", "export", "--format=dawnbench_inference", record["file"]]
-    return Answer(
-        result=records.convert(record, Result, others=True),
-        text=text,
-        next=[shlex.join([*export, "--submitter=NAME", "--out=entry"])]
-        if record["reached"]
-        else (),
-    )
+    if record["reached"]:
+        export = ["dawnjax", "export", "--format=dawnbench_inference", record["file"]]
+        text += f"\nto submit: {shlex.join([*export, '--submitter=NAME', '--out=entry'])}"
+    return Answer(result=records.convert(record, Result, others=True), text=text)

@@ -52,8 +52,8 @@ def main(argv: list[str]) -> Answer:
         "N hosts. Process 0 has this terminal; the lines of the others begin with their\n"
         "number, on standard error. When one dies the others end within seconds, 30 at most,\n"
         "and a line says which, and how to resume. Ends with status 0 if all did, else with\n"
-        "the first of 1, 2, 4, 5, 3 that one ended with; a death by a signal is a 1. Asked to\n"
-        "stop by SIGTERM, Ctrl-C, SIGHUP or SIGUSR1, it ends with 5 if one process did.",
+        "the first of 1, 2, 4, 5, 6, 7, 3 that one ended with; a death by a signal is a 1.\n"
+        "Asked to stop by SIGTERM, Ctrl-C, SIGHUP or SIGUSR1, it ends with 5 if one process did.",
     )
     if positional:
         raise ConfigError(f"{positional[0]!r} is no flag; write the command after --")
@@ -77,7 +77,8 @@ def main(argv: list[str]) -> Answer:
         launch_command=shlex.join(["dawnjax", "launch", *options, "--"]),
         program=_program(),
     )
-    status = ExitStatus(launcher.launch(job))
+    status, line = launcher.launch(job)
+    status = ExitStatus(status)
     return Answer(
         result=Result(
             command=job.command,
@@ -86,7 +87,7 @@ def main(argv: list[str]) -> Answer:
             platform=platform,
         ),
         status=status,
-        reasons=() if status == ExitStatus.DONE else ["a process ended with this status"],
+        reasons=() if status == ExitStatus.DONE else [line],
         next=[job.resume_command] if status == ExitStatus.INTERRUPTED else (),
     )
 

@@ -111,7 +111,7 @@ def main(argv: list[str]) -> Answer:
         result=result,
         text="\n".join(lines),
         status=ExitStatus.FAILED if has_failed else ExitStatus.DONE,
-        reasons=lost,
+        reasons=lost if has_failed else (),
     )
 
 

@@ -124,7 +124,7 @@ class Beside:
       gain: By how much the mean quality is better; null likewise, or where a trial has none.
       low: Lower end of the interval of that level, of the ratio or the fraction.
       high: Upper end likewise.
-      level: Probability of error that this look has.
+      error_probability: Chance of a false verdict that this look has.
       p_value: Probability of such a difference between equal sides.
     """
 
@@ -134,7 +134,7 @@ class Beside:
     gain: float | None
     low: float | None
     high: float | None
-    level: float
+    error_probability: float
     p_value: float
 
 
@@ -150,7 +150,7 @@ class Verdict:
       why: How it broke it.
       rival: The standing record's name, or the baseline.
       tries: Against this rival, this one included.
-      level: Probability of error that this try has.
+      error_probability: Chance of a false verdict that this try has.
       baseline: The entry beside the baseline.
       record: Beside the standing record; null where the baseline is the rival.
       sides: Trials of each side, by its name.
@@ -166,7 +166,7 @@ class Verdict:
     why: str
     rival: str
     tries: int
-    level: float
+    error_probability: float
     baseline: Beside | None
     record: Beside | None
     sides: dict[str, JudgedSide]
@@ -269,9 +269,10 @@ def _tracks(names: list[str], values: flags.FlagValues) -> Answer:
     from dawnjax.race import tracks
 
     found = [tracks.read_track(name) for name in names or tracks.track_names()]
+    next_ = []
     if names:
         text = "\n\n".join(map(tracks.track_text, names))
-        next_ = [f"dawnjax race new NAME --track={found[0].name}"]
+        text += f"\n\nbegin with: dawnjax race new NAME --track={found[0].name}"
     else:
         text = tracks.tracks_table().to_text()
         next_ = [f"dawnjax race tracks {found[0].name}"]
@@ -353,7 +354,10 @@ def _verify(paths: list[str], values: flags.FlagValues) -> Answer:
 
 
 def _told(verdict: Any) -> Verdict:
-    return records.convert(records.plain(verdict), Verdict, others=True)
+    plain = records.plain(verdict)
+    for part in filter(None, (plain, plain.get("baseline"), plain.get("record"))):
+        part["error_probability"] = part.pop("level")
+    return records.convert(plain, Verdict, others=True)
 
 
 def _board(paths: list[str], values: flags.FlagValues) -> Answer:

@@ -130,8 +130,8 @@ def main(argv: list[str]) -> Answer:
     return Answer(
         result=Result(folder=str(folder), runs=tuple(rows), problems=tuple(problems)),
         text=text,
-        status=ExitStatus.FAILED if problems else ExitStatus.DONE,
-        reasons=problems,
+        status=ExitStatus.DONE if listed else ExitStatus.FAILED,
+        reasons=() if listed else problems,
         next=[shlex.join(["dawnjax", "report", str(folder), "--out=report"])] if listed else (),
     )
 

@@ -33,12 +33,12 @@ class Row:
       notes: Cautions for readers of the figures.
       memory: With `--memory`: bytes of each program and its largest buffers; with `--search=mesh`:
         bytes by what holds them.
-      fits: With `--memory`: `yes`, `no`, or `close` where what XLA does not count decides.
+      fits: With `--memory` or `--search=mesh`: `yes`, `no`, or `close` where what the bytes leave
+        out decides.
       largest: With `--memory`: the largest batch that fits.
       largest_reason: Why none is known.
       mesh: With `--search=mesh`: axes and their sizes.
       remat: With `--search=mesh`: what `--model.remat` must be.
-      limit_bytes: With `--search=mesh`: memory of a device.
       loses: With `--search=mesh`: why it is slower than the row above.
     """
 
@@ -71,7 +71,6 @@ class Row:
     largest_reason: str = ""
     mesh: dict[str, int] | None = None
     remat: str | None = None
-    limit_bytes: int | None = None
     loses: str | None = None
 
 

@@ -19,7 +19,7 @@ class Advice:
       if_equal: Trials that show equivalence, in 80 % of cases, if the sides are equal.
       if_as_measured: Trials that find a difference likewise if the ratio is the measured one.
       looks: Trials of each side at each look, if the advice is followed until a verdict.
-      level: Of the test at each look.
+      error_probability: Chance that the test of one look finds a difference between equal sides.
       false_verdicts: Chance that equal sides differ at one of two looks.
       if_repeated: The same where the advice is followed until a verdict.
     """
@@ -28,7 +28,7 @@ class Advice:
     if_equal: int | None
     if_as_measured: int | None
     looks: tuple[int, ...]
-    level: float
+    error_probability: float
     false_verdicts: float | None
     if_repeated: float | None
 
@@ -108,8 +108,9 @@ class Arm:
       mean_seconds: Mean time to accuracy of those that reached.
       cv: Population standard deviation over mean of these times.
       expected_seconds: Time of all trials over the number that reached; null where none did.
-      low: Lower end of its interval, or of the range of few trials.
-      high: Upper end likewise.
+      low_seconds: Lower end of its interval, or of the range of few trials.
+      high_seconds: Upper end likewise.
+      ends: Kind of `low_seconds` and `high_seconds`, such as `95 %` or `range of 3`; empty without.
       exposed_communication: Share of a step that no computation hid; null without profiles.
       verdict: The arm beside the study's first; null for the first.
       rows: The trials, by their seed.
@@ -125,8 +126,9 @@ class Arm:
     mean_seconds: float | None
     cv: float | None
     expected_seconds: float | None
-    low: float | None
-    high: float | None
+    low_seconds: float | None
+    high_seconds: float | None
+    ends: str
     epochs_mean: float | None
     examples_per_second: float | None
     exposed_communication: float | None
@@ -173,11 +175,16 @@ class Looks:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ends:
-    """An estimate with the ends of its interval, null where there is none."""
+    """An estimate with the ends of its interval, null where there is none.
+
+    Attributes:
+      ends: Kind of `low` and `high`, such as `95 %` or `range of 3`; empty without.
+    """
 
     value: float
     low: float | None
     high: float | None
+    ends: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -46,9 +46,13 @@ def main(argv: list[str]) -> Answer:
 
 
 def _next(status: ExitStatus, argv: list[str], run_dir: Path) -> list[str]:
+    from dawnjax.profile.captured import CAPTURE_FILE
+
     if status == ExitStatus.INTERRUPTED:
         return [shlex.join(["dawnjax", "train", *argv])]
-    commands = [["profile", str(run_dir)], ["report", str(run_dir), f"--out={run_dir / 'page'}"]]
+    commands = [["report", str(run_dir), f"--out={run_dir / 'page'}"]]
+    if any(run_dir.glob(f"profile/process_*/*/{CAPTURE_FILE}")):
+        commands.insert(0, ["profile", str(run_dir)])
     if status == ExitStatus.DONE:
         commands.insert(0, ["evaluate", str(run_dir)])
     return [shlex.join(["dawnjax", *command]) for command in commands]

@@ -70,7 +70,7 @@ def main(argv: list[str]) -> Answer:
     return Answer(result=Result(url=url, sources=tuple(sources), pages=server.pages))
 
 
-class Server(http.server.HTTPServer):
+class Server(http.server.ThreadingHTTPServer):
     """A server of one page, to this machine alone."""
 
     pages = 0
@@ -92,15 +92,16 @@ def files_of(sources: list[Path], every_seconds: int) -> dict[str, str]:
     try:
         report = contents.make(inputs.read(sources, include_hosts=True))
         files = dict(writing.files_of(report))
-    except (ConfigError, RunError) as error:
+        lines = running(sources)
+    except (ConfigError, RunError, OSError) as error:
         line = html.escape(str(error))
         page = f"<!DOCTYPE html><html><head></head><body><p>{line}</p></body></html>"
-        files = {"index.html": page}
+        files, lines = {"index.html": page}, []
     # The browser keeps its place in the page, and no script is needed.
     renews = f'<head><meta http-equiv="refresh" content="{every_seconds}">'
     page = files["index.html"].replace("<head>", renews, 1)
-    lines = "".join(f"<p>{html.escape(line)}</p>" for line in running(sources))
-    return {**files, "index.html": page.replace("</h1>", f"</h1>{lines}", 1)}
+    said = "".join(f"<p>{html.escape(line)}</p>" for line in lines)
+    return {**files, "index.html": page.replace("</h1>", f"</h1>{said}", 1)}
 
 
 def running(sources: list[Path]) -> list[str]:
@@ -120,6 +121,12 @@ def running(sources: list[Path]) -> list[str]:
 
 class _Handler(http.server.BaseHTTPRequestHandler):
     server: Server  # pyright: ignore[reportIncompatibleVariableOverride]
+    timeout = 30  # pyright: ignore[reportIncompatibleUnannotatedOverride]
+
+    def handle(self) -> None:
+        # A browser that is closed, or goes to another page, takes no answer any more.
+        with contextlib.suppress(ConnectionError):
+            super().handle()
 
     def do_GET(self) -> None:
         # A page elsewhere could make its own name lead here, and read what this machine shows.
@@ -128,7 +135,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.send_error(HTTPStatus.FORBIDDEN, "this page is for localhost alone")
             return
         name = self.path.removeprefix("/") or "index.html"
-        text = files_of(self.server.sources, self.server.every_seconds).get(name)
+        text = None
+        if name == "index.html" or name.startswith("tables/"):
+            text = files_of(self.server.sources, self.server.every_seconds).get(name)
         if text is None:
             self.send_error(HTTPStatus.NOT_FOUND)
             return

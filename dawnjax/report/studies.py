@@ -205,7 +205,8 @@ def _table(read: StudyFigures, number: int) -> Table:
             (
                 *(arm.name, arm.planned, of.trials, of.reached),
                 Missing(arm.why_no_time) if expected is None else expected,
-                *(record["low"], record["high"], record["ends"] or None, of.mean_seconds, of.cv),
+                *(record["low_seconds"], record["high_seconds"], record["ends"] or None),
+                *(of.mean_seconds, of.cv),
                 *(of.epochs_mean, arm.examples_per_second, speedup or none),
                 arm.exposed_communication,
                 *(verdict.get("ratio") or none, verdict.get("low"), verdict.get("high")),

@@ -54,7 +54,9 @@ class Advice:
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values, with the chances of a false verdict."""
         chances = {"false_verdicts": self.false_verdicts, "if_repeated": self.if_repeated}
-        return dataclasses.asdict(self) | chances
+        fields = dataclasses.asdict(self) | chances
+        # The level of a verdict is that of its interval.
+        return {**fields, "error_probability": fields.pop("level")}
 
     def text(self, effect: str = "ratio") -> str:
         """The advice in words, with its chance of a false verdict; empty without advice."""

@@ -39,6 +39,7 @@ class ArmFigures:
 
     Attributes:
       name: The arm's; of a threshold its value.
+      threshold: That value; None for an arm.
       planned: Trials of the arm in the study.
       trials: Those that are over, by their seed, in its order.
       figures: Their statistics; of a threshold of the times to it.
@@ -51,6 +52,7 @@ class ArmFigures:
     """
 
     name: str
+    threshold: float | None = None
     arm: Arm
     planned: int
     trials: Mapping[int, Trial]
@@ -140,7 +142,7 @@ class ArmFigures:
             {
                 "seed": seed,
                 "status": trial.status,
-                "reached": seconds is not None,
+                "reached": trial.reached if self.threshold is None else seconds is not None,
                 "time_to_accuracy_seconds": seconds,
                 "run_dir": str(TrialPlan(0, self.arm, seed).directory(Path())),
             }
@@ -155,8 +157,8 @@ class ArmFigures:
             "mean_seconds": found.mean_seconds,
             "cv": found.cv,
             "expected_seconds": found.expected_seconds,
-            "low": interval and interval.low,
-            "high": interval and interval.high,
+            "low_seconds": interval and interval.low,
+            "high_seconds": interval and interval.high,
             "ends": interval.ends if interval else "",
             "epochs_mean": found.epochs_mean,
             "examples_per_second": self.examples_per_second,
@@ -380,6 +382,7 @@ def _arm(
     alone = " alone" if target.others else ""
     return ArmFigures(
         name=arm.name if threshold is None else f"{target.metric} {threshold:g}{alone}",
+        threshold=threshold,
         arm=arm,
         planned=study.seeds,
         trials=by_seed,

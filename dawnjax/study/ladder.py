@@ -151,7 +151,12 @@ class Ladder:
 
 
 def _json(found: Interval | None) -> dict[str, Any] | None:
-    return found and {"value": found.value, "low": found.low, "high": found.high}
+    return found and {
+        "value": found.value,
+        "low": found.low,
+        "high": found.high,
+        "ends": found.ends,
+    }
 
 
 def _decimals(found: Interval | None) -> int:

@@ -31,7 +31,7 @@ def test_wrong_use_is_one_line_and_status_2(argv, message, capsys):
 
 
 def test_a_gpu_that_is_not_there_is_not_replaced_by_the_cpu(capsys, monkeypatch):
-    monkeypatch.setattr(launcher, "launch", lambda plan: 0)
+    monkeypatch.setattr(launcher, "launch", lambda plan: launcher.Ended(0, ""))
     monkeypatch.setenv("JAX_PLATFORMS", "")
     monkeypatch.setattr(node_devices, "gpus", list)
     assert main(["launch", "--platform=gpu", "--", "train"]) == 2
@@ -50,6 +50,9 @@ def test_a_gpu_that_is_not_there_is_not_replaced_by_the_cpu(capsys, monkeypatch)
         ([5, 4], 4),
         ([4, 2], 2),
         ([2, 1], 1),
+        ([0, 6], 6),
+        ([3, 7], 7),
+        ([7, 6], 6),
         ([0, -signal.SIGKILL], 1),
         ([5, 77], 1),
     ],
@@ -71,7 +74,7 @@ def launched(tmp_path, program: str, **settings) -> int:
         "launch_command": "dawnjax launch --",
         "program": (sys.executable, str(file)),
     }
-    return launcher.launch(launcher.Launch(**given | settings))
+    return launcher.launch(launcher.Launch(**given | settings)).status
 
 
 def test_a_command_has_its_devices_and_its_output(tmp_path, capfd, monkeypatch):

@@ -45,7 +45,7 @@ def test_a_damaged_run_is_named_and_the_others_are_listed(tmp_path, capsys):
     write_run(tmp_path / "good")
     broken = write_run(tmp_path / "broken")
     (broken / "experiment.json").write_text("[]")
-    assert main(["runs", str(tmp_path)]) == 1
+    assert main(["runs", str(tmp_path)]) == 0
     captured = capsys.readouterr()
     assert "good" in captured.out and "broken" not in captured.out
     assert captured.err.count("\n") == 1 and "broken" in captured.err

@@ -208,6 +208,8 @@ def test_a_step_fits_surely_by_the_error_of_the_formulas(share, verdict):
     parts = dict.fromkeys(dataclasses.asdict(row.memory), 0.0) | {"state": state}
     text = arrangements.text([dataclasses.replace(row, memory=DecoderMemory(**parts))])
     assert f" {verdict} " in text.splitlines()[1]
+    full = dataclasses.replace(row, memory=DecoderMemory(**parts))
+    assert arrangements.to_json(full)["fits"] == verdict
     assert f"may need {arrangements.MEMORY_ERROR:g} times this memory" in text
 
 
@@ -238,11 +240,25 @@ def test_a_compiled_plan_of_a_decoder_lasts_as_published_steps_say():
     assert decoder_step.scaled(known, LLAMA, SPEC, mesh, tpu, 1024, compiled_seconds=8.0) == known
 
 
+def test_a_null_has_its_reason():
+    [row, *_] = found()
+    assert not arrangements.to_json(row)["reasons"]
+    lost = dataclasses.replace(row, cost_usd=None, price_basis="no price")
+    assert arrangements.to_json(lost)["reasons"] == {"cost_usd": "no price"}
+    lost = dataclasses.replace(lost, time_to_accuracy_seconds=None, epochs_basis="nobody knows")
+    reasons = arrangements.to_json(lost)["reasons"]
+    assert {*reasons} == {"time_to_accuracy_seconds", "cost_usd"}
+    assert {*reasons.values()} == {"nobody knows: give --epochs, or --epochs_from=RUNS"}
+
+
 def test_the_command_prints_rows_and_refuses_what_it_chooses_itself(capsys):
     command = ["plan", "c4_llama31_8b", "--on=v6e:64,v5e:8", "--batches=64", "--search=mesh"]
     assert main([*command, "--json"]) == 0
     rows = result_in(capsys.readouterr().out)["rows"]
     assert 1 < len(rows) <= 6 and "does not fit" in rows[-1]["reason"]
+    assert rows[0]["fits"] in ("yes", "close")
+    assert 0 < rows[0]["memory_bytes"] < rows[0]["memory_limit_bytes"]
+    assert rows[0]["memory_bytes"] == round(rows[0]["memory"]["num_bytes"])
     assert rows[0]["mesh"]["fsdp"] >= 1 and rows[0]["time_to_accuracy_seconds"]["value"] > 0
     assert main(command) == 0
     text = capsys.readouterr().out

@@ -20,7 +20,9 @@ def test_the_tracks_are_listed_and_shown(capsys):
     assert main(["race", "tracks", "digits"]) == 0
     assert 'experiment = "digits"' in capsys.readouterr().out
     assert main(["race", "tracks", "wikipedia_bytes_60s", "--json"]) == 0
-    [told] = result_in(capsys.readouterr().out)["tracks"]
+    shown = capsys.readouterr().out
+    assert json.loads(shown)["next"] == [], "a name in the place of the user's is no command"
+    [told] = result_in(shown)["tracks"]
     assert told["aim"] == "lowest bits_per_byte after 60 seconds" and told["target"] is None
     assert (told["budget"], told["budget_unit"]) == (60, "seconds")
 

@@ -45,6 +45,11 @@ def test_following_the_advice_decides_equal_pairs_and_costs_what_it_says(trials,
     assert false / pairs <= said + 3 * math.sqrt(said / pairs)
 
 
+def test_the_level_of_a_look_is_told_as_a_probability_of_error():
+    told = Advice(if_equal=1283, looks=(5, 10), level=0.02).to_json()
+    assert told["error_probability"] == 0.02 and "level" not in told
+
+
 def test_the_advice_in_words():
     assert Advice(minimum=2).text() == (
         "no verdict without 2 more trials of each, the fewest that it takes"

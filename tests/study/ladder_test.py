@@ -46,7 +46,7 @@ def test_the_speedup_by_size_and_its_trend(tmp_path, capsys, speeds, word):
     assert [row["size"] for row in found["sizes"]] == [1e6, 4e6, 16e6]
     for row, speed in zip(found["sizes"], speeds, strict=True):
         assert row["gain"]["value"] == pytest.approx(speed, rel=2e-3)
-        assert row["gain"]["low"] < speed < row["gain"]["high"]
+        assert row["gain"]["low"] < speed < row["gain"]["high"] and row["gain"]["ends"] == "95 %"
         assert row["trials"] == [5, 5]
     ratio = speeds[-1] / speeds[0]
     assert found["change"]["low"] < ratio < found["change"]["high"]

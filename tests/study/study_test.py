@@ -127,6 +127,8 @@ def test_the_figures_of_an_arm(tmp_path):
     assert first.verdict is None and interval and interval.ends == "95 % if all reach"
     assert interval.low and interval.high and interval.low < 12 < interval.high
     assert first.time_text.startswith("12 s (95 % if all reach: ")
+    assert first.to_json()["ends"] == interval.ends
+    assert first.to_json()["low_seconds"] == interval.low
     # Four of six reached in 110 s; the sixth ran to its end, 40 s.
     of = second.figures
     assert second.reached == "5 of 6"

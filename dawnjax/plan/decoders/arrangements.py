@@ -279,7 +279,16 @@ def _lost(
 def to_json(row: Found) -> dict[str, Any]:
     fields = dataclasses.asdict(row)
     fields["memory"]["num_bytes"] = row.memory.num_bytes
-    return fields
+    fields["memory_bytes"] = round(row.memory.num_bytes)
+    fields["memory_limit_bytes"] = fields.pop("limit_bytes")
+    fields["fits"] = fits(row)
+    why = f"{row.epochs_basis}: {GIVE_EPOCHS}"
+    reasons = {}
+    if row.time_to_accuracy_seconds is None:
+        reasons = {"time_to_accuracy_seconds": why, "cost_usd": why}
+    elif row.cost_usd is None:
+        reasons = {"cost_usd": row.price_basis}
+    return {**fields, "reasons": reasons}
 
 
 def text(rows: Sequence[Found]) -> str:
