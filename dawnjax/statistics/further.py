@@ -56,7 +56,8 @@ class Advice:
         chances = {"false_verdicts": self.false_verdicts, "if_repeated": self.if_repeated}
         fields = dataclasses.asdict(self) | chances
         # The level of a verdict is that of its interval.
-        return {**fields, "error_probability": fields.pop("level")}
+        fields["error_probability"] = fields.pop("level")
+        return fields
 
     def text(self, effect: str = "ratio") -> str:
         """The advice in words, with its chance of a false verdict; empty without advice."""

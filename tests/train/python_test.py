@@ -23,7 +23,9 @@ def test_a_run_from_python_is_the_run_of_the_command(tmp_path, compile_cache, ca
     result = dawnjax.run(TINY, seed=3, run_dir=tmp_path / "python", options=options)
     command = [sys.executable, "-m", "dawnjax", "train", "digits", "--tiny", "--seed=3"]
     command += [f"--run_dir={tmp_path / 'command'}", "--profile.after_run=false", compile_cache]
-    subprocess.run(command, check=False, capture_output=True)
+    done = subprocess.run([*command, "--json"], check=False, capture_output=True)
+    next_ = [line.split()[1] for line in json.loads(done.stdout)["next"]]
+    assert next_ == ["evaluate", "report"], "there is no profile to read"
     written = json.loads((tmp_path / "command" / "result.json").read_text())
     assert result.identity == written["identity"] and result.seed == 3
     # The command's process compiles with other flags of XLA's, which changes the last bits.
