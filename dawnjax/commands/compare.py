@@ -13,13 +13,12 @@ from dawnjax.commands.told_comparison import (
     ArmQualities,
     Change,
     Decision,
-    DisturbedSides,
     IsoQuality,
     Quality,
     Side,
     ToldComparison,
 )
-from dawnjax.commands.told_study import Verdict, told_ladder, told_study
+from dawnjax.commands.told_study import Disturbed, Verdict, told_ladder, told_study
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.other_logs import flags as column_flags
@@ -133,8 +132,6 @@ def main(argv: list[str]) -> Answer:
     budgets = at_budget.parse(flag_values["at"].value or ())
     if len(paths) == 1:
         if _study(paths[0], 0.05).study.kind == "ladder":
-            if limit is not None or worst is not None:
-                raise ConfigError("a ladder is no gate: compare the arms of one size")
             return _ladder(paths, flag_values)
         if budgets or worst is not None:
             margin = _quality_margin(flag_values)
@@ -149,14 +146,16 @@ def main(argv: list[str]) -> Answer:
         margin = _quality_margin(flag_values)
         sides.refuse_shared_trials(first, second)
         asked = (budgets, given.metric, margin)
-        return _qualities(first, second, asked, worst is not None)
-    return _times(first, second, _margin(flag_values), limit is not None)
+        return _qualities(first, second, asked, worst is not None, argv)
+    return _times(first, second, _margin(flag_values), limit is not None, argv)
 
 
 def _ladder(paths: list[str], flag_values: flags.FlagValues) -> Answer:
     """The gains of a change over several sizes, and their trend."""
     from dawnjax.study import at_budget, ladder, sides
 
+    if any(flag_values[f"fail_if_{what}_by"].value is not None for what in ("slower", "worse")):
+        raise ConfigError("a ladder is no gate: compare the arms of one size")
     budgets = at_budget.parse(flag_values["at"].value or ())
     if len(budgets) > 1:
         raise ConfigError("a ladder is read at one budget: give one --at")
@@ -208,7 +207,9 @@ def _quality_margin(flag_values: flags.FlagValues) -> float | None:
     return margin
 
 
-def _times(first: "ReadSide", second: "ReadSide", margin: float, is_gate: bool) -> Answer:
+def _times(
+    first: "ReadSide", second: "ReadSide", margin: float, is_gate: bool, argv: Sequence[str]
+) -> Answer:
     from dawnjax.statistics import verdict
     from dawnjax.study import at_budget, changes, disturbed, sides
 
@@ -225,12 +226,14 @@ def _times(first: "ReadSide", second: "ReadSide", margin: float, is_gate: bool) 
     is_same, mathematics = changes.same_mathematics(first, second)
     iso = at_budget.iso(first.entry, second.entry)
     entries = first.entry, second.entry
+    nothing = calm.gate_words if calm else ""
     decision = at_budget.decided(
-        [judged.word],
+        [at_budget.UNDECIDED if nothing else judged.word],
         effect="ratio of expected times, B over A",
         found=judged.ratio,
-        advice=judged.advice,
+        advice=None if nothing else judged.advice,
         paths=(first.given, second.given),
+        argv=argv,
     )
     result = ToldComparison(
         a=_told_side(first),
@@ -250,10 +253,10 @@ def _times(first: "ReadSide", second: "ReadSide", margin: float, is_gate: bool) 
     lines = [_text(first, second, judged, _without_line(calm, without), result)]
     if iso is not None and (sentence := iso.sentence(first.entry.target.metric)):
         lines += ["", sentence]
-    lines.append(at_budget.decision_line(decision))
+    lines.append(at_budget.decision_line(decision, nothing))
     gate = _gate_words("", judged, calm) if is_gate else []
     status = _gate(judged, calm) if is_gate else ExitStatus.DONE
-    return _answer(result, [*lines, *gate], status, judged.why, decision)
+    return _answer(result, [*lines, *gate], status, nothing or judged.why, decision)
 
 
 def _qualities(
@@ -261,16 +264,14 @@ def _qualities(
     second: "ReadSide",
     asked: "tuple[list[Budget], str, float | None]",
     is_gate: bool,
+    argv: Sequence[str],
 ) -> Answer:
     """Verdicts on qualities at budgets; as a gate, its status is that of all budgets."""
-    from dawnjax.study import at_budget, disturbed
+    from dawnjax.study import at_budget
 
     [found] = at_budget.qualities(first, [second], *asked)
     verdicts = found.verdicts
-    # Load of the machine moves no quality at an equal number of steps.
-    calm = without = None
-    if any(budget.unit in ("seconds", "usd") for budget in found.budgets):
-        calm = disturbed.disturbed(first.entry.trials, second.entry.trials)
+    calm, without = _calm_at(found, first, second), None
     if calm is not None and not calm.alone:
         left = calm.entries_left([first.entry, second.entry])
         sides = [dataclasses.replace(first, entry=left[0])]
@@ -279,19 +280,24 @@ def _qualities(
     iso = at_budget.iso(first.entry, second.entry, found.metric, found.budgets[0].unit)
     # The decision's figures are those of one budget: the first that decided it.
     words = [verdict.word for verdict in verdicts]
-    shown = next((it for it in verdicts if it.word == at_budget.UNDECIDED), verdicts[0])
+    ranked = (at_budget.WORSE, at_budget.UNDECIDED, at_budget.BETTER)
+    place = next((words.index(word) for word in ranked if word in words), 0)
+    shown, budget = verdicts[place], found.budgets[place]
+    nothing = calm.gate_words if calm else ""
     decision = at_budget.decided(
-        words,
-        effect=f"difference of {found.metric}, B less A",
+        [at_budget.UNDECIDED] if nothing else words,
+        effect=f"difference of {found.metric} {budget}, B less A",
         found=shown.difference,
-        advice=shown.advice,
+        advice=None if nothing else shown.advice,
         paths=(first.given, second.given),
+        argv=argv,
     )
     result = ToldComparison(
         a=_told_side(first),
         b=_told_side(second),
         qualities=_told_qualities(found),
-        disturbed=_told_disturbed(calm, None, without),
+        disturbed=_told_disturbed(calm, None),
+        undisturbed_qualities=_told_qualities(without) if without else (),
         cautions=tuple(found.cautions),
         iso_quality=_told_iso(iso),
         decision=_told_decision(decision),
@@ -303,9 +309,18 @@ def _qualities(
         lines += _gate_words("", None, calm) if is_gate else []
     if iso is not None and (sentence := iso.sentence(found.metric)):
         lines.append(sentence)
-    lines.append(at_budget.decision_line(decision))
+    lines.append(at_budget.decision_line(decision, nothing))
     status = _gate_of_qualities(verdicts, calm) if is_gate else ExitStatus.DONE
-    return _answer(result, lines, status, shown.why, decision)
+    return _answer(result, lines, status, nothing or shown.why, decision)
+
+
+def _calm_at(found: "Qualities", first: "ReadSide", second: "ReadSide") -> "DisturbedTrials | None":
+    from dawnjax.study import disturbed
+
+    # Load of the machine moves no quality at an equal number of steps.
+    if not any(budget.unit in ("seconds", "usd") for budget in found.budgets):
+        return None
+    return disturbed.disturbed(first.entry.trials, second.entry.trials)
 
 
 def _answer(
@@ -316,12 +331,12 @@ def _answer(
         text="\n".join(lines),
         status=status,
         reasons=[why] if status else (),
-        next=[decision["next"]],
+        next=decision["next"],
     )
 
 
 def _gate_of_qualities(
-    verdicts: "Sequence[QualityVerdict]", calm: "DisturbedTrials | None" = None
+    verdicts: "Sequence[QualityVerdict]", calm: "DisturbedTrials | None"
 ) -> ExitStatus:
     from dawnjax.study import at_budget
 
@@ -341,11 +356,25 @@ def _arms_at(path: str, asked: "tuple[list[Budget], str, float | None]", is_gate
     found = at_budget.qualities(arms[0], arms[1:], *asked)
     pairs = [*zip(arms[1:], found, strict=True)]
     lines = [f"A  {arms[0].arm}: {count(len(arms[0].entry.trials), 'trial')}"]
+    statuses, reasons = [], []
     for arm, it in pairs:
         lines.append(f"B  {arm.arm}: {count(len(arm.entry.trials), 'trial')}")
         lines += (f"   {line}" for line in it.lines())
-    every = [verdict for it in found for verdict in it.verdicts]
-    status = _gate_of_qualities(every) if is_gate else ExitStatus.DONE
+        calm = _calm_at(it, arms[0], arm)
+        if calm is not None:
+            lines.append(f"   {_without_line(calm, None)}")
+        if not is_gate:
+            continue
+        lines += _gate_words(f"{arm.arm}: ", None, calm)
+        statuses.append(_gate_of_qualities(it.verdicts, calm))
+        if calm is not None and calm.alone:
+            reasons.append(f"{arm.arm}: {calm.gate_words}")
+        elif statuses[-1]:
+            reasons += (
+                f"{arm.arm}: {verdict.word} {budget}: {verdict.why}"
+                for budget, verdict in zip(it.budgets, it.verdicts, strict=True)
+                if not verdict.is_worse_excluded
+            )
     result = ToldComparison(
         a=_told_side(arms[0]),
         arms=tuple(
@@ -353,9 +382,7 @@ def _arms_at(path: str, asked: "tuple[list[Budget], str, float | None]", is_gate
             for arm, it in pairs
         ),
     )
-    undecided = [f"{verdict.word}: {verdict.why}" for verdict in every]
-    reasons = list(dict.fromkeys(undecided)) if status else ()
-    return Answer(result=result, text="\n".join(lines), status=status, reasons=reasons)
+    return Answer(result=result, text="\n".join(lines), status=_of_all(statuses), reasons=reasons)
 
 
 def _study(path: str, margin: float) -> "StudyFigures":
@@ -376,19 +403,27 @@ def _arms(path: str, margin: float, is_gate: bool) -> Answer:
     folder, found = records.path_of(path), _study(path, margin)
     following = next_commands(found, folder)
     lines = [text_of(found), *(f"next: {command}" for command in following)]
-    statuses = []
+    statuses, reasons = [], []
     for arm in found.arms[1:] if is_gate else ():
         lines += _gate_words(f"{arm.name}: ", arm.verdict, arm.disturbed)
         statuses.append(_gate(arm.verdict, arm.disturbed))
-    worst = (ExitStatus.SLOWER, ExitStatus.UNDECIDED)
-    status = next((status for status in worst if status in statuses), ExitStatus.DONE)
+        if statuses[-1]:
+            nothing = arm.disturbed.gate_words if arm.disturbed else ""
+            why = arm.verdict.why if arm.verdict else "it has no verdict"
+            reasons.append(f"{arm.name}: {nothing or why}")
     return Answer(
         result=ToldComparison(study=told_study(found, folder)),
         text="\n".join(lines),
-        status=status,
-        reasons=[f"{arm.name}: {arm.verdict.why}" for arm in found.arms if arm.verdict and status],
+        status=_of_all(statuses),
+        reasons=reasons,
         next=following,
     )
+
+
+def _of_all(statuses: Sequence[ExitStatus]) -> ExitStatus:
+    """Status of the gate of a study's arms."""
+    worst = (ExitStatus.SLOWER, ExitStatus.UNDECIDED)
+    return next((status for status in worst if status in statuses), ExitStatus.DONE)
 
 
 def _gate_words(
@@ -459,19 +494,12 @@ def _told_qualities(found: "Qualities") -> tuple[Quality, ...]:
 
 
 def _told_disturbed(
-    calm: "DisturbedTrials | None",
-    without: "JudgedTimes | None",
-    qualities: "Qualities | None" = None,
-) -> DisturbedSides | None:
+    calm: "DisturbedTrials | None", without: "JudgedTimes | None"
+) -> Disturbed | None:
     if calm is None:
         return None
-    return DisturbedSides(
-        a=calm.sides[0],
-        b=calm.sides[1],
-        alone=tuple(calm.alone),
-        without=without and records.convert(without.to_json(), Verdict, others=True),
-        without_qualities=_told_qualities(qualities) if qualities else (),
-    )
+    plain = calm.to_json(without and without.to_json())
+    return records.convert(plain, Disturbed, others=True)
 
 
 def _told_decision(decision: dict[str, Any]) -> Decision:

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from dawnjax.commands.told_study import Advice, Ladder, ToldStudy, Verdict
+from dawnjax.commands.told_study import Advice, Disturbed, Ladder, ToldStudy, Verdict
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,25 +102,6 @@ class Quality:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DisturbedSides:
-    """Trials during which other work took much of the machine's processor time.
-
-    Attributes:
-      a: Those of A in words; empty without any.
-      b: Those of B likewise.
-      alone: Sides that have no other trial: a gate decides nothing then.
-      without: Verdict on the times without them.
-      without_qualities: Verdicts at the budgets without them.
-    """
-
-    a: str
-    b: str
-    alone: tuple[str, ...]
-    without: Verdict | None
-    without_qualities: tuple[Quality, ...]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ArmQualities:
     """An arm of a study beside its first, at each budget."""
 
@@ -164,12 +145,15 @@ class Decision:
 
     Attributes:
       decision: `keep`, `discard` or `more_trials`.
-      verdict: The verdict's word; several budgets' words with commas.
-      effect: The measured effect, of which `effect_of` says what it is.
+      verdict: The verdict's word; several budgets' words with commas. `undecided` where every
+        trial of a side was disturbed.
+      effect: The measured effect, of which `effect_of` says what it is; of several budgets at the
+        first that decided.
       low: Lower end of its interval.
       high: Upper end likewise.
       level: Chance that such an interval holds the truth; null for a range of few trials.
-      trials_needed: Further trials of each side that may decide; null if decided or unknown.
+      trials_needed: Further trials of each side that may decide; null if decided or unknown. `next`
+        asks the same again, after so many more.
     """
 
     decision: str
@@ -190,6 +174,7 @@ class ToldComparison:
       verdict: On the times; null where qualities are compared.
       qualities: Verdicts at the budgets of `--at`.
       disturbed: Null where no trial was disturbed.
+      undisturbed_qualities: Verdicts at the budgets without the disturbed trials.
       same_mathematics: Whether both sides train the same; null where that cannot be decided.
       mathematics: The same in words.
       changed_fields: Fields of the experiments that differ.
@@ -206,7 +191,8 @@ class ToldComparison:
     b: Side | None = None
     verdict: Verdict | None = None
     qualities: tuple[Quality, ...] = ()
-    disturbed: DisturbedSides | None = None
+    disturbed: Disturbed | None = None
+    undisturbed_qualities: tuple[Quality, ...] = ()
     same_mathematics: bool | None = None
     mathematics: str = ""
     changed_fields: tuple[str, ...] = ()

@@ -74,10 +74,10 @@ class Disturbed:
     """Trials during which other work took much of the machine's processor time.
 
     Attributes:
-      a: Those of the first arm in words; empty without any.
-      b: Those of this arm likewise.
-      alone: Which of the two, `A` or `B`, has no other trial.
-      without: Verdict without them.
+      a: Those of A in words, of a study its first arm; empty without any.
+      b: Those of B likewise.
+      alone: Sides, `A` or `B`, that have no other trial: a gate decides nothing then.
+      without: Verdict on the times without them.
     """
 
     a: str

@@ -64,9 +64,10 @@ def groups_of(entries: Sequence[Entry]) -> list[tuple[str, list[Entry]]]:
 
 def own_curves(entries: Sequence[Entry]) -> list[Figure]:
     """Quality against time of our own entries, and against cost where all have a price."""
-    priced = [_in_dollars(entry) for entry in entries if entry.cost_per_hour_usd is not None]
-    costs = _figures(priced, ours=True, spent="cost") if len(priced) == len(entries) else []
-    return [*_figures(entries, ours=True), *costs]
+    own = [entry for entry in entries if entry.suite == "dawnjax"]
+    priced = [_in_dollars(entry) for entry in own if entry.cost_per_hour_usd is not None]
+    costs = _figures(priced, ours=True, spent="cost") if len(priced) == len(own) else []
+    return [*_figures(own, ours=True), *costs]
 
 
 def learning_section(entries: Sequence[Entry]) -> Section | None:

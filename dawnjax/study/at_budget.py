@@ -439,6 +439,7 @@ def decided(
     found: Interval | None,
     advice: Advice | None,
     paths: tuple[str, str],
+    argv: Sequence[str],
 ) -> dict[str, Any]:
     """Decision on B by its verdicts, for programs: keep, discard or train more.
 
@@ -446,14 +447,19 @@ def decided(
 
     Args:
       effect: What `found` is, in words.
-      paths: Of A and B, for the next command.
+      paths: Of A and B, for the page of a comparison that is decided.
+      argv: Arguments of the comparison, which is the next command after further trials.
     """
     decision = DISCARD
     if not any(word in (WORSE, *SLOWER) for word in words):
         is_better = any(word in (BETTER, *FASTER) for word in words)
         decision = MORE if UNDECIDED in words else KEEP if is_better else DISCARD
-    again = shlex.join(["dawnjax", "compare", *paths])
-    report = shlex.join(["dawnjax", "report", *paths, "--out=report"])
+    more = _further(advice) if decision == MORE else None
+    following = []
+    if decision != MORE:
+        following = [["report", *paths, "--out=report"]]
+    elif more is not None:
+        following = [["compare", *argv]]
     return {
         "decision": decision,
         "verdict": words[0] if len(set(words)) == 1 else ", ".join(words),
@@ -462,8 +468,8 @@ def decided(
         "low": found and found.low,
         "high": found and found.high,
         "level": found and found.level,
-        "trials_needed": _further(advice) if decision == MORE else None,
-        "next": again if decision == MORE else report,
+        "trials_needed": more,
+        "next": [shlex.join(["dawnjax", *command]) for command in following],
     }
 
 
@@ -475,8 +481,10 @@ def _further(advice: Advice | None) -> int | None:
     return next((count for count in known if count is not None), None)
 
 
-def decision_line(told: dict[str, Any]) -> str:
-    """The decision in one line."""
+def decision_line(told: dict[str, Any], nothing: str = "") -> str:
+    """The decision in one line; `nothing` says why there is none."""
+    if nothing:
+        return f"decision: {nothing}"
     if told["decision"] != MORE:
         return f"decision: {told['decision']} B"
     more = told["trials_needed"]

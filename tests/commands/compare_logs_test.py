@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shlex
 
 import pytest
 from made_other_logs import normal, write_lines, write_side
@@ -50,8 +51,16 @@ def test_times_to_a_target(tmp_path, capsys):
     assert main(["compare", *sides[::-1], "--target=3.0101", "--fail_if_slower_by=0.05"]) == 6
 
 
-@pytest.mark.parametrize("budget", ["steps=55", "seconds=5.5", "tokens=5500", "usd=0.011"])
-def test_qualities_at_a_budget(sides, capsys, budget):
+@pytest.mark.parametrize(
+    ("budget", "said"),
+    [
+        ("steps=55", "at 55 steps"),
+        ("seconds=5.5", "at 5.5 s"),
+        ("tokens=5500", "at 5,500 tokens"),
+        ("usd=0.011", "at 0.011 USD"),
+    ],
+)
+def test_qualities_at_a_budget(sides, capsys, budget, said):
     """At step 55: (1 / 50 + 1 / 60) / 2 - 0.01 over the final loss, in each unit of it."""
     flags = [f"--at={budget}", "--tokens=100", "--price_per_hour_usd=7.2"]
     found = told(capsys, "compare", *sides, *flags)
@@ -64,7 +73,7 @@ def test_qualities_at_a_budget(sides, capsys, budget):
         "decision": "keep",
         "verdict": "better",
         "effect": quality["difference"],
-        "effect_of": "difference of val_loss, B less A",
+        "effect_of": f"difference of val_loss {said}, B less A",
         "low": quality["low"],
         "high": quality["high"],
         "level": quality["level"],
@@ -97,6 +106,31 @@ def test_an_undecided_comparison_says_how_many_trials_may_do(tmp_path, capsys):
     equal = told(capsys, "compare", a, b, "--margin=1")
     assert equal["decision"]["decision"] == "discard"
     assert equal["qualities"][0]["word"] == "equivalent"
+
+
+def test_the_next_command_asks_the_same_again(tmp_path, capsys):
+    a = str(write_side(tmp_path / "a", normal(3.0, 0.1, 6)))
+    b = str(write_side(tmp_path / "b", normal(2.98, 0.1, 6, 1)))
+    asked = ["compare", a, b, "--at=steps=50", "--fail_if_worse_by=0.01"]
+    assert main([*asked, "--json"]) == 7
+    assert json.loads(capsys.readouterr().out)["next"] == [shlex.join(["dawnjax", *asked])]
+
+
+def test_the_decision_has_the_figures_of_the_budget_that_decided_it(tmp_path, capsys):
+    """B is better early and worse at the end."""
+    for name, early, late in (("a", 5.0, 3.0), ("b", 4.0, 3.5)):
+        for number, noise in enumerate(normal(0.0, 0.02, 6, len(name))):
+            rows = [{"step": 10, "val_loss": early + noise}, {"step": 20, "val_loss": late + noise}]
+            write_lines(tmp_path / name / f"{number}.jsonl", rows)
+    sides = f"{tmp_path}/a", f"{tmp_path}/b"
+    asked = ["compare", *sides, "--at=steps=10", "--at=steps=20", "--fail_if_worse_by=0.01"]
+    assert main([*asked, "--json"]) == 6
+    answer = json.loads(capsys.readouterr().out)
+    decision, worse = answer["result"]["decision"], answer["result"]["qualities"][1]
+    assert decision["decision"] == "discard" and decision["verdict"] == "better, worse"
+    assert decision["effect"] == worse["difference"] == pytest.approx(0.5)
+    assert decision["effect_of"] == "difference of val_loss at 20 steps, B less A"
+    assert answer["reasons"] == [worse["why"]]
 
 
 def test_steps_of_other_sizes_are_told(tmp_path, capsys):

@@ -158,6 +158,24 @@ def test_a_study_alone_compares_its_arms(tmp_path, capsys):
     assert main(["report", f"{out}/num_epochs=4", f"--out={tmp_path / 'page'}"]) == 0
 
 
+def test_a_gate_on_a_study_gives_the_reasons_of_arms_that_fail_it(tmp_path, capsys):
+    times = [10.0, 10.0, 15.0, 10.0, 15.0, 10.0]
+    out = tmp_path / "s"
+    factors = {"3": 2, "4": 4, "5": 1}
+    study, arms, _ = made_study(
+        out, {name: [factor * time for time in times] for name, factor in factors.items()}
+    )
+    StudyFolder(out).write(study, arms)
+    assert main(["compare", str(out), "--fail_if_slower_by=0.05", "--json"]) == 6
+    reasons = json.loads(capsys.readouterr().out)["reasons"]
+    assert [reason.partition(":")[0] for reason in reasons] == ["num_epochs=4"]
+    gate = ["compare", str(out), "--at=seconds=500", "--fail_if_worse_by=0.1", "--json"]
+    assert main(gate) == 7
+    reasons = json.loads(capsys.readouterr().out)["reasons"]
+    assert [reason.partition(":")[0] for reason in reasons] == ["num_epochs=4", "num_epochs=5"]
+    assert all("undecided at 500 s: " in reason for reason in reasons)
+
+
 def test_a_study_of_one_arm_needs_another_side(tmp_path, capsys):
     study = Study(experiment="digits", seeds=1)
     StudyFolder(tmp_path).write(study, arms_of(study, (), DIGITS))
@@ -186,6 +204,8 @@ def test_runs_of_two_experiments_in_a_folder_are_chosen_by_their_source(tmp_path
         (["{a}", "{a}", "--margin=0"], "--margin=0 must lie between 0 and 1"),
         (["{a}", "{a}", "--fail_if_slower_by=1"], "--fail_if_slower_by=1 must lie between 0 and 1"),
         (["{a}", "{a}/nothing"], "there is nothing at"),
+        (["--ladder", *["{a}"] * 6, "--fail_if_slower_by=0.05"], "a ladder is no gate"),
+        (["--ladder", *["{a}"] * 6, "--fail_if_worse_by=0.05"], "a ladder is no gate"),
     ],
 )
 def test_wrong_use_is_one_line(folders, capsys, argv, line):

@@ -10,6 +10,7 @@ from made_studies import made_study
 from dawnjax.__main__ import main
 from dawnjax.report.studies import studies_sections
 from dawnjax.runs.log import read_events
+from dawnjax.study.design import StudyFolder
 from dawnjax.study.figures import figures
 from dawnjax.study.reading import trials_over
 from dawnjax.study.text import text_of
@@ -73,10 +74,7 @@ def test_compare_names_disturbed_trials_and_judges_without_them(folders, capsys)
     assert without["ratio"] == pytest.approx(32 / 12.5) and told["verdict"]["ratio"] > 4
     assert main(["compare", a, b, "--at=seconds=10", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)["result"]
-    assert (
-        told["disturbed"]["b"] == "seed 3 (12 %)"
-        and told["disturbed"]["without_qualities"][0]["word"]
-    )
+    assert told["disturbed"]["b"] == "seed 3 (12 %)" and told["undisturbed_qualities"][0]["word"]
     # A quality at a number of steps does not depend on the machine.
     assert main(["compare", a, b, "--at=steps=10", "--json"]) == 0
     assert "seed 3 (12 %)" not in capsys.readouterr().out
@@ -113,6 +111,27 @@ def test_a_gate_of_disturbed_trials_alone_decides_nothing(folders, capsys):
         disturb(folders / "a" / str(seed))
     assert main(gate) == 7
     assert "gate: every trial of B was disturbed: nothing is decided" in capsys.readouterr().out
+    said = ["every trial of B was disturbed: nothing is decided"]
+    for flags in ([gate[-1]], ["--at=seconds=10", "--fail_if_worse_by=0.5"]):
+        assert main(["compare", b, a, *flags, "--json"]) == 7
+        answer = json.loads(capsys.readouterr().out)
+        assert answer["result"]["decision"]["decision"] == "more_trials"
+        assert answer["result"]["decision"]["trials_needed"] is None
+        assert answer["reasons"] == said and answer["next"] == []
+
+
+def test_a_gate_on_a_study_at_a_time_does_not_pass_on_disturbed_trials(tmp_path, capsys):
+    times: list[float | None] = [10.0, 15.0, 10.0, 15.0, 10.0]
+    study, arms, ordered = made_study(tmp_path, {"3": times, "4": [*times]})
+    StudyFolder(tmp_path).write(study, arms)
+    for trial in ordered:
+        if trial.arm is arms[1] and trial.seed < 5:
+            disturb(trial.directory(tmp_path))
+    gate = ["compare", str(tmp_path), "--at=seconds=12", "--fail_if_worse_by=0.9"]
+    gate.append("--json")
+    assert main(gate) == 7
+    [reason] = json.loads(capsys.readouterr().out)["reasons"]
+    assert reason == "num_epochs=4: every trial of B was disturbed: nothing is decided"
 
 
 def test_a_study_and_its_report_name_them(tmp_path):
