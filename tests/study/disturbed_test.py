@@ -95,7 +95,7 @@ def test_pairs_stay_pairs_without_a_disturbed_trial(tmp_path, capsys):
         [whole, without] = (
             (told["verdict"], told["disturbed"]["without"])
             if not flags
-            else (told["qualities"][0], told["disturbed"]["without_qualities"][0])
+            else (told["qualities"][0], told["undisturbed_qualities"][0])
         )
         assert whole["is_paired"] and whole["trials"] == [6, 6]
         assert without["is_paired"] and without["trials"] == [5, 5]
