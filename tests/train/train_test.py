@@ -376,7 +376,8 @@ def test_a_run_keeps_the_text_of_its_experiment_s_file(train, tmp_path, monkeypa
         assert train(*flags)[0] == 5
     source = json.loads((run_dir / "experiment.json").read_text())["source"]
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    assert source == {"name": "mine.py", "sha256": digest, "text": MINE}
+    told = {"name": "mine.py", "path": str(file), "sha256": digest, "text": MINE}
+    assert source == told
     assert check_run(run_dir)[0] == []
     # The same experiment in other words goes on, and says so; another experiment is refused.
     file.write_text(MINE + "# a remark\n", encoding="utf8")
