@@ -218,6 +218,8 @@ class Ladder:
 
     Attributes:
       word: `grows`, `holds`, `fades` or `undecided`; beyond the largest size nothing is said.
+      shows: `gain` or `loss` where B is better or worse at each size, `some` where at some sizes it
+        is better, else `none`.
       at: Unit and amount of the budget.
       gain_is: What a gain is: a speedup, or a difference of the metric.
       size_is: What a size counts; empty where it was given.
@@ -229,6 +231,7 @@ class Ladder:
     """
 
     word: str
+    shows: str
     why: str
     at: dict[str, Any]
     metric: str
@@ -308,7 +311,7 @@ class ToldStudy:
       best: The fastest arm of a grid; null for other studies or without a choice.
       search: Figures of a search; null for other studies.
       looks: Null for one arm, or while the study goes on.
-      ladder: Gains of a ladder; null for other studies, or while an arm has no trial.
+      ladder: Gains of a ladder; null for other studies, or while a trial is not over.
       remarks: What a reader of the figures should know.
       noise: With `--noise`; without a study the noise of trials that are there.
     """

@@ -392,21 +392,30 @@ def _cautions(
     said = apart(*entries) if is_timed else []
     for budget, verdict, sides in zip(budgets, verdicts, pairs, strict=True):
         if budget.amount is None:
-            said += _different_ends(entries)
+            said += different_ends(entries)
         elif any(side["short"] for side in verdict.missing):
             last = min(float(places[-1]) for side in sides for places in side.places if len(places))
             said.append(f"every trial has an evaluation at {in_unit(budget.unit, last)} or later")
-    work = [_tokens_a_step(entry) or 0.0 for entry in entries]
-    is_steps = any(budget.unit == "steps" for budget in budgets)
-    if is_steps and min(work) and max(work) > SAME_WORK * min(work):
-        said.append(
-            f"a step of A is {work[0]:,.0f} tokens and of B {work[1]:,.0f}: equal steps are not "
-            "equal work; --at=tokens=AMOUNT is"
-        )
+    if any(budget.unit == "steps" for budget in budgets):
+        said += other_steps(*entries)
     return said
 
 
-def _different_ends(entries: tuple[Entry, Entry]) -> list[str]:
+def other_steps(first: Entry, second: Entry) -> list[str]:
+    """A caution where a step of one side is more work than a step of the other."""
+    for unit in ("tokens", "flops"):
+        work = [_work_a_step(entry, unit) or 0.0 for entry in (first, second)]
+        if min(work) and max(work) > SAME_WORK * min(work):
+            a, b = (in_unit(unit, amount) for amount in work)
+            return [
+                f"a step of A is {a} and of B {b}: equal steps are not equal work; "
+                f"--at={unit}=AMOUNT is"
+            ]
+    return []
+
+
+def different_ends(entries: tuple[Entry, Entry]) -> list[str]:
+    """A caution where the sides end at other steps, or at other times."""
     said = []
     for unit in ("steps", "seconds"):
         sides = [ends_of(entry, unit) for entry in entries]
@@ -423,9 +432,11 @@ def _different_ends(entries: tuple[Entry, Entry]) -> list[str]:
     return said
 
 
-def _tokens_a_step(entry: Entry) -> float | None:
+def _work_a_step(entry: Entry, unit: str) -> float | None:
+    place_of = _place_of(entry, unit, "")
     rows = [trial.evaluations[-1] for trial in entry.trials if trial.evaluations]
-    found = [row.tokens / row.step for row in rows if row.step and row.tokens is not None]
+    pairs = [(place_of(row), row.step) for row in rows]
+    found = [work / step for work, step in pairs if step and work is not None]
     return sum(found) / len(found) if found else None
 
 

@@ -181,7 +181,7 @@ class StudyFigures:
       arms: One for each arm or threshold, in the study's order; of a search its winner's.
       search: Figures of a search; None for any other study.
       looks: Cost of its looks (`verdicts.cost_of_looks`); None for one arm or an unfinished study.
-      ladder: Gains of a ladder; None for any other study, or while an arm has no trial.
+      ladder: Gains of a ladder; None for any other study, or while a trial is not over.
       no_ladder: Why there is none.
     """
 
@@ -216,7 +216,13 @@ class StudyFigures:
 
     @property
     def pairs(self) -> list[tuple[Side, Side]]:
-        """Of a ladder the sides of each size: without the change, and with it."""
+        """Of a ladder the sides of each size: without the change, and with it.
+
+        Raises:
+          ConfigError: A trial is not over: to judge while trials arrive is one more look.
+        """
+        if any(len(arm.trials) < self.study.seeds for arm in self.arms):
+            raise ConfigError(f"a ladder is judged after {self.study.seeds} trials of each arm")
         return list(zip(self.sides[::2], self.sides[1::2], strict=True))
 
     @property

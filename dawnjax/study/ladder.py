@@ -9,7 +9,7 @@ from typing import Any
 from dawnjax.errors import ConfigError
 from dawnjax.page.table import of_words
 from dawnjax.statistics.interval import Interval
-from dawnjax.statistics.ladder import Gain, Trend, quality, speedup, trend
+from dawnjax.statistics.ladder import FADES, GROWS, Gain, Trend, quality, speedup, trend
 from dawnjax.statistics.verdict import MARGIN, UNDECIDED
 from dawnjax.study.at_budget import (
     END,
@@ -17,15 +17,19 @@ from dawnjax.study.at_budget import (
     Budget,
     curves,
     difference_text,
+    different_ends,
     direction_of,
     ends_of,
     in_unit,
+    other_clocks,
+    other_steps,
 )
-from dawnjax.study.sides import Side, refuse_shared_trials
+from dawnjax.study.disturbed import disturbed
+from dawnjax.study.sides import Side, apart, refuse_shared_trials
 
-_ALONG = ("tokens", "steps", "flops", "seconds")
+_ALONG = ("tokens", "flops", "seconds", "steps")
 """Units along which a speedup is told where no budget names one: the first that all sides tell and
-in which the trials of a side end together."""
+in which the trials of a side end together. A step may be other work on each side."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,8 +106,7 @@ class Ladder:
     def sentence(self) -> str:
         """The verdict in one line."""
         found = self.trend
-        subject = "" if found.word == UNDECIDED else "the gain "
-        text = f"verdict of the ladder {self.budget}: {subject}{found.word}: {found.why}"
+        text = f"verdict of the ladder {self.budget}: {self._trend_text}: {found.why}"
         change = self.shown(found.change)
         if change is not None:
             first, last = (f"{size:,.10g}" for size in (self.sizes[0], self.sizes[-1]))
@@ -115,8 +118,50 @@ class Ladder:
             )
             span = f"{first} to {last} {self.size_name}".rstrip()
             ends = change.ends_text(digits)
-            text += f"; from {span} {by} (95 % {ends}); beyond that it is unknown"
+            text += (
+                f"; {self._shows_text}; from {span} {by} (95 % {ends}); beyond that it is unknown"
+            )
         return text
+
+    @property
+    def _signs(self) -> list[int]:
+        """Of each size 1 where its interval shows a gain, -1 where a loss, else 0."""
+        ends = [
+            (it.low, it.high) if it else (None, None) for it in (g.interval for g in self.gains)
+        ]
+        return [int((low or 0) > 0) - int((high or 0) < 0) for low, high in ends]
+
+    @property
+    def shows(self) -> str:
+        """`gain` or `loss` where B is better or worse at each size, `some` where at some sizes it
+        is better, else `none`.
+        """
+        if len(signs := set(self._signs)) == 1:
+            return {1: "gain", -1: "loss", 0: "none"}[signs.pop()]
+        return "some" if 1 in signs else "none"
+
+    @property
+    def _trend_text(self) -> str:
+        word, shows = self.trend.word, self.shows
+        if word == UNDECIDED:
+            return word
+        if shows == "loss":
+            return "the loss " + {GROWS: "shrinks", FADES: "grows"}.get(word, word)
+        if shows == "none":
+            way = {GROWS: "moves in B's favour", FADES: "moves in A's favour"}
+            return "the difference " + way.get(word, word)
+        return f"the gain {word}"
+
+    @property
+    def _shows_text(self) -> str:
+        if self.shows == "some":
+            lacking = [size for size, sign in zip(self.sizes, self._signs, strict=True) if sign < 1]
+            return f"no gain is shown at {' and '.join(f'{size:,.10g}' for size in lacking)}"
+        return {
+            "gain": "B is better at each size",
+            "loss": "B is worse at each size",
+            "none": "no gain is shown at any size",
+        }[self.shows]
 
     def to_json(self) -> dict[str, Any]:
         rows = [
@@ -137,6 +182,7 @@ class Ladder:
         ]
         return {
             "word": self.trend.word,
+            "shows": self.shows,
             "why": self.trend.why,
             "at": {"unit": self.budget.unit, "amount": self.budget.amount},
             "metric": self.metric,
@@ -190,7 +236,11 @@ def ladder(
     names = {metric or side.entry.target.metric for side in every}
     if len(names) > 1:
         raise ConfigError(f"the sides have {' and '.join(sorted(names))}: give a --metric of all")
-    [name], direction = names, direction_of(every[0].entry, metric, every[0].given)
+    [name] = names
+    directions = {direction_of(side.entry, metric, side.given) for side in every}
+    if len(directions) > 1:
+        raise ConfigError(f"greater values of {name} are better on some sides alone")
+    [direction] = directions
     known = list(sizes) or [_num_params(first) for first, _ in pairs]
     if len(known) != len(pairs):
         raise ConfigError(f"{len(known)} sizes are given for {len(pairs)} pairs of sides")
@@ -221,7 +271,7 @@ def ladder(
         gains=gains,
         trend=trend(ascending, gains, math.log1p(margin) if margin and has_curves else margin),
         margin=margin,
-        cautions=tuple(_cautions(pairs, unit, ascending)),
+        cautions=tuple(_cautions(pairs, at, unit, ascending)),
     )
 
 
@@ -241,18 +291,30 @@ def _unit(sides: Sequence[Side]) -> str:
     return END
 
 
-def _cautions(pairs: Sequence[tuple[Side, Side]], unit: str, sizes: Sequence[float]) -> list[str]:
-    """Where the sides of a size spent other work."""
+def _cautions(
+    pairs: Sequence[tuple[Side, Side]], budget: Budget, unit: str, sizes: Sequence[float]
+) -> list[str]:
+    """Where the sides of a size spent other work, or their times are not of the recipes alone."""
     said = []
     for pair, size in zip(pairs, sizes, strict=True):
+        entries, at = (pair[0].entry, pair[1].entry), f"at {size:,.10g}"
+        found = other_clocks(*entries)
+        if unit in ("seconds", "usd"):
+            calm = disturbed(entries[0].trials, entries[1].trials)
+            found += [*apart(*entries), *([calm.sentence()] if calm else [])]
+        if unit == "steps":
+            found += other_steps(*entries)
+        if budget.amount is None:
+            found += different_ends(entries)
+        said += [f"{at} {text}" for text in found]
         for work in ("tokens", "flops"):
-            ends = [ends_of(side.entry, work) for side in pair]
+            ends = [ends_of(entry, work) for entry in entries]
             if work == unit or not all(ends):
                 continue
             a, b = (sum(of) / len(of) for of in ends)
             if max(a, b) > SAME_WORK * min(a, b) > 0:
                 said.append(
-                    f"at {size:,.10g} A ends at {in_unit(work, a)} and B at {in_unit(work, b)}: "
+                    f"{at} A ends at {in_unit(work, a)} and B at {in_unit(work, b)}: "
                     f"--at={work}=AMOUNT compares equal work"
                 )
     return said

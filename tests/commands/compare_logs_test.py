@@ -143,7 +143,7 @@ def test_steps_of_other_sizes_are_told(tmp_path, capsys):
             write_lines(tmp_path / name / f"{number}.jsonl", rows)
     assert main(["compare", f"{tmp_path}/a", f"{tmp_path}/b", "--at=steps=100"]) == 0
     text = capsys.readouterr().out
-    assert "caution: a step of A is 1,000 tokens and of B 800: equal steps are not equal" in text
+    assert "caution: a step of A is 1,000 tokens and of B 800 tokens: equal steps" in text
     assert "iso-quality: B needs" in text and "tokens" in text.rpartition("iso-quality")[2]
 
 

@@ -1,14 +1,19 @@
 """`dawnjax study --kind=ladder` and `dawnjax compare --ladder`: one change at several sizes."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from made_other_logs import normal, write_lines
+from made_runs import write_run
 
 from dawnjax.__main__ import main
 from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.errors import ConfigError
-from dawnjax.study.design import Study, arms_of
+from dawnjax.study.design import Arm, Study, arms_of, trials_of
+from dawnjax.study.figures import figures
+from dawnjax.study.reading import trials_over
 
 SIZES = "1e6,4e6,16e6"
 
@@ -87,6 +92,88 @@ def test_a_side_that_spends_more_is_told(tmp_path, capsys):
     assert main(["compare", "--ladder", *mixed, f"--sizes={SIZES}", "--at=steps=100"]) == 0
     text = capsys.readouterr().out
     assert "caution: at 1,000,000 A ends at 10,000 tokens and B at 15,000 tokens" in text
+
+
+def logs(folder, rows_of):
+    """Six folders of five logs; `rows_of(side, size, step, offset)` is what a row has."""
+    paths = [str(folder / f"{name}{size}") for size in range(3) for name in "ab"]
+    for number, path in enumerate(paths):
+        for trial, offset in enumerate(normal(0, 0.002, 5, number)):
+            rows = [
+                {"step": step} | rows_of("ab"[number % 2], number // 2, step, offset)
+                for step in range(5, 101, 5)
+            ]
+            write_lines(Path(path) / f"seed_{trial}.jsonl", rows)
+    return paths
+
+
+def test_steps_of_other_work_are_no_speedup(tmp_path, capsys):
+    """B halves its steps by a doubled batch: in FLOPs it is as fast."""
+
+    def rows_of(side, size, step, offset):
+        factor = 2 if side == "b" else 1
+        return {"flops": 1e6 * factor * step, "val_loss": 4 - 0.01 * factor * step + offset}
+
+    paths = logs(tmp_path, rows_of)
+    found = told(capsys, *paths, f"--sizes={SIZES}", "--flops=flops", "--at=flops=9e7")
+    assert [row["gain"]["value"] for row in found["sizes"]] == pytest.approx([1] * 3, rel=0.02)
+    assert told(capsys, *paths, f"--sizes={SIZES}", "--flops=flops")["gain_is"] == (
+        "speedup in flops"
+    )
+    found = told(capsys, *paths, f"--sizes={SIZES}", "--flops=flops", "--at=steps=100")
+    assert found["cautions"][0] == (
+        "at 1,000,000 a step of A is 1e+06 FLOPs and of B 2e+06 FLOPs: equal steps are not "
+        "equal work; --at=flops=AMOUNT is"
+    )
+
+
+def test_sides_that_end_at_other_steps_are_told(tmp_path, capsys):
+    paths = ladder(tmp_path / "x", (1.2,) * 3)
+    less = ladder(tmp_path / "y", (1.2,) * 3, steps=80, tokens=125)
+    mixed = [it for a, b in zip(paths[::2], less[1::2], strict=True) for it in (a, b)]
+    found = told(capsys, *mixed, f"--sizes={SIZES}")
+    assert found["cautions"][0] == (
+        "at 1,000,000 A ends at 100 steps and B at 80 steps (means): the sides were not trained "
+        "alike"
+    )
+
+
+@pytest.mark.parametrize(
+    ("speeds", "shows", "said"),
+    [
+        ((1.1, 1.2, 1.3), "gain", "the gain grows: .*; B is better at each size; from"),
+        ((0.7, 0.8, 0.9), "loss", "the loss shrinks: .*; B is worse at each size; from"),
+        ((0.9, 0.8, 0.7), "loss", "the loss grows: .*; B is worse at each size; from"),
+        ((1.0, 1.0, 1.0), "none", "the difference holds: .*; no gain is shown at any size; from"),
+        ((0.8, 1.0, 1.2), "some", "the gain grows: .*; no gain is shown at 1,000,000 and "),
+    ],
+)
+def test_a_trend_says_whether_there_is_a_gain(tmp_path, capsys, speeds, shows, said):
+    paths = ladder(tmp_path, speeds)
+    assert main(["compare", "--ladder", *paths, f"--sizes={SIZES}"]) == 0
+    assert re.search(said, capsys.readouterr().out)
+    assert told(capsys, *paths, f"--sizes={SIZES}")["shows"] == shows
+
+
+def test_a_ladder_is_judged_after_all_its_trials(tmp_path):
+    study = Study(
+        experiment="digits",
+        kind="ladder",
+        axes=("model.width=1,2,3",),
+        change=("num_epochs=3",),
+    )
+    arms = [Arm(f"{size}{name}", ()) for size in range(3) for name in "ab"]
+    plans = trials_of(study, arms)
+    for plan in plans:
+        write_run(plan.directory(tmp_path), seed=plan.seed, seconds=10.0)
+    runs = trials_over(plans, tmp_path, {})
+    assert "5 trials of each arm" not in figures(study, arms, runs, tmp_path).no_ladder
+    runs.pop(plans[-1])
+    found = figures(study, arms, runs, tmp_path)
+    assert found.ladder is None
+    assert "no ladder yet: a ladder is judged after 5 trials of each arm" in found.remarks
+    with pytest.raises(ConfigError, match="judged after 5 trials of each arm"):
+        assert found.pairs
 
 
 @pytest.mark.parametrize(
