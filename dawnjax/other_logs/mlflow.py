@@ -7,6 +7,7 @@ older store has lines `milliseconds value step` of one metric of one run.
 import contextlib
 import re
 import sqlite3
+import sys
 import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,8 +55,10 @@ def rows(path: Path, experiment: str) -> Iterator[Row]:
         found = database.execute(_METRICS, (experiment,))
         for number, row in enumerate(found, start=1):
             run, name, start, key, value, is_nan, moment, step = row
-            cells: Cells = {RUN: f"{name} {run[:8]}", "step": step}
-            cells[key] = "nan" if is_nan else value
+            # It stores an infinite value as the greatest that is finite. A metric may be named `step`.
+            is_finite = not is_nan and abs(value) < sys.float_info.max
+            cells: Cells = {key: value if is_finite else "nan"}
+            cells |= {RUN: f"{name or ''} {run[:8]}".strip(), "step": step}
             cells |= _seconds(moment, start)
             yield number, cells | ({"seed": seeds[run]} if run in seeds else {})
 
@@ -77,7 +80,7 @@ def folder(path: Path) -> Iterator[Row]:
         for number, line in lines(file):
             try:
                 moment, value, step = line.split()[:3]
-                cells: Cells = {"step": int(step), name: float(value)}
+                cells: Cells = {name: float(value), "step": int(step)}
                 cells |= _seconds(int(moment), start and int(start[1]))
             except ValueError:
                 raise RunError(f"{file}:{number} is no line of MLflow's") from None

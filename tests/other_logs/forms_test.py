@@ -286,6 +286,27 @@ def test_a_database_of_mlflow(tmp_path):
         is_other_log(tmp_path / "other.db")
 
 
+def test_what_mlflow_stores_in_place_of_a_value(tmp_path):
+    """An infinite value as the greatest number, a metric named as a column, a run without a name."""
+    path = tmp_path / "mlflow.db"
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.executescript(TABLES)
+        run = (None, 3, 1700000000000)
+        database.execute("INSERT INTO experiments VALUES (3, 'diverged')")
+        database.execute("INSERT INTO runs VALUES ('ee55ee55ee', ?, ?, ?, 'active')", run)
+        rows = [("val_loss", 3.0, 10), ("val_loss", 1.7976931348623157e308, 20), ("step", 7.0, 20)]
+        for name, value, step in rows:
+            of_metric = (name, value, 1700000000000 + 250 * step, step)
+            sql = "INSERT INTO metrics VALUES (?, ?, ?, 'ee55ee55ee', ?, 0)"
+            database.execute(sql, of_metric)
+        database.commit()
+    [trial] = next(it for it in read_logs(path, Columns()) if it.source == "diverged").trials
+    assert trial.name == "ee55ee55"
+    first, second = trial.evaluations
+    assert (first.step, first.value) == (10, 3.0)
+    assert second.step == 20 and math.isnan(second.value)
+
+
 def test_a_deleted_run_of_mlflows_folders_is_no_trial(tmp_path):
     for run, stage in (("aa", "active"), ("bb", "deleted")):
         folder = tmp_path / run
