@@ -120,7 +120,10 @@ class Beside:
       word: `faster` or `slower` at the level of this look, at a budget `better` or `worse`, else
         `undecided`.
       ratio: Expected time over that of the rival; null at a budget.
-      better: Fraction of rounds that ended better than the rival's; null unless at a budget.
+      better: Of the rounds that differ, the fraction that ended better than the rival's; null
+        without any.
+      differ: Rounds that ended with another quality than the rival's; null unless at a budget.
+      equal: Rounds that ended with the same; null likewise.
       gain: By how much the mean quality is better; null likewise, or where a trial has none.
       low: Lower end of the interval of that level, of the ratio or the fraction.
       high: Upper end likewise.
@@ -131,6 +134,8 @@ class Beside:
     word: str
     ratio: float | None
     better: float | None
+    differ: int | None
+    equal: int | None
     gain: float | None
     low: float | None
     high: float | None
@@ -354,7 +359,8 @@ def _verify(paths: list[str], values: flags.FlagValues) -> Answer:
 
 
 def _told(verdict: Any) -> Verdict:
-    plain = records.plain(verdict)
+    # A field that an earlier verdict lacks has its default, of which `plain` alone knows nothing.
+    plain = records.plain(dataclasses.asdict(verdict))
     for part in filter(None, (plain, plain.get("baseline"), plain.get("record"))):
         part["error_probability"] = part.pop("level")
     return records.convert(plain, Verdict, others=True)

@@ -154,7 +154,8 @@ class _Race:
 
     def judged(self, made: JudgedEntry, rounds: int) -> JudgedEntry:
         """Complete a verdict by rounds up to the look at which it is certain, or the last."""
-        at, first, began = looks(rounds), 0, time.monotonic()
+        at = looks(rounds, is_at_budget=self.course.track.budget is not None)
+        first, began = 0, time.monotonic()
         seeds = secrets.SystemRandom().sample(range(2**31), rounds)
         for look, level in zip(at, nominal_levels(at, made.level), strict=True):
             for place in range(first + 1, look + 1):

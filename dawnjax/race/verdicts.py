@@ -85,7 +85,10 @@ class Beside:
     Attributes:
       word: At the level of this look: `faster` or `slower`, at a budget `better` or `worse`.
       ratio: Expected time over that of the rival; at a budget None.
-      better: Fraction of rounds that ended better than the rival's; None unless at a budget.
+      better: Of the rounds that differ, the fraction that ended better than the rival's; None
+        without any.
+      differ, equal: Rounds that ended with another quality than the rival's, and the others; None
+        unless at a budget.
       low, high: Interval of the ratio or of the fraction, of that level.
       gain: By how much the mean quality is better; None where a trial has none.
       p_value: Probability of such a difference between equal sides.
@@ -94,6 +97,8 @@ class Beside:
     word: Literal["faster", "slower", "better", "worse", "undecided"]
     ratio: float | None = None
     better: float | None = None
+    differ: int | None = None
+    equal: int | None = None
     low: float | None
     high: float | None
     gain: float | None = None
@@ -109,9 +114,12 @@ class Beside:
     def text(self) -> str:
         low, high = ("no end" if end is None else f"{end:.3f}" for end in (self.low, self.high))
         ends = f"({percent(1 - self.level)}: {low} to {high}), p {self.p_value:.2g}"
-        if self.better is not None:
+        if self.differ == 0:
+            return "all rounds ended equal"
+        if self.better is not None and self.differ is not None:
             gain = "" if self.gain is None else f"; by {self.gain:+.4g} on average"
-            return f"better in {self.better:.3f} of rounds {ends}{gain}"
+            rounds = f"{round(self.better * self.differ)} of {self.differ} rounds that differ"
+            return f"better in {rounds} ({self.equal} equal), {self.better:.3f} {ends}{gain}"
         if self.ratio is None:
             return f"a side never reached the target, p {self.p_value:.2g}"
         return f"{self.ratio:.3f} of the time {ends}"
@@ -146,24 +154,31 @@ def _compared_at_budget(own: SideResult, rival: SideResult, level: float, direct
     better = sum(a > b for a, b in zip(ours, theirs, strict=True))
     decided = better + sum(a < b for a, b in zip(ours, theirs, strict=True))
     test = stats.binomtest(better, decided) if decided else None
-    low, high = test.proportion_ci(1 - level) if test else (0.0, 1.0)
+    ends = test.proportion_ci(1 - level) if test else None
     p_value = float(test.pvalue) if test else 1.0
     means = float(np.mean(ours)), float(np.mean(theirs))
     is_better, is_decided = better > decided / 2, p_value <= level
     found = "better" if is_better and means[0] > means[1] else "undecided" if is_better else "worse"
     return Beside(
         word=found if is_decided else "undecided",
-        better=better / max(1, decided),
-        low=float(low),
-        high=float(high),
+        better=better / decided if decided else None,
+        differ=decided,
+        equal=len(ours) - decided,
+        low=ends and float(ends.low),
+        high=ends and float(ends.high),
         gain=means[0] - means[1] if min(means) > -math.inf else None,
         level=level,
         p_value=p_value,
     )
 
 
-def looks(rounds: int) -> tuple[int, ...]:
-    """Rounds after which the judge looks whether a verdict is certain."""
+def looks(rounds: int, *, is_at_budget: bool = False) -> tuple[int, ...]:
+    """Rounds after which the judge looks whether a verdict is certain.
+
+    At a budget only the last: half of 20 rounds decide no sign test at the level of a first look.
+    """
+    if is_at_budget:
+        return (rounds,)
     return looks_of(rounds, 2) if rounds >= 2 * FEWEST_TRIALS else (rounds,)
 
 

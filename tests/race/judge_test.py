@@ -15,7 +15,7 @@ from dawnjax.race.entry import read_entry
 from dawnjax.race.heats import Course, Heat
 from dawnjax.race.rules import RuleError
 from dawnjax.race.sandbox import LimitError
-from dawnjax.race.verdicts import JudgedTrial, SideResult, compared, read_verdict
+from dawnjax.race.verdicts import JudgedTrial, SideResult, compared, looks, read_verdict
 
 TIMES = {"the baseline": 10.0, "mine": 6.0, "second": 6.0}
 """Mean seconds of each side's runs here."""
@@ -198,7 +198,8 @@ def test_a_baseline_that_fails_judges_nothing(tmp_path, runs):
         ([0.002] * 20, "accepted", 1.0),
         ([0.002] * 17 + [-0.002] * 3, "accepted", 0.85),  # p 0.0026, at a level of 0.005
         ([0.002] * 16 + [-0.002] * 4, "tie", 0.8),  # p 0.012
-        ([0.0] * 20, "tie", 0.0),
+        ([0.0] * 20, "tie", None),
+        ([0.002] * 6 + [0.0] * 14, "tie", 1.0),  # of six rounds p 0.03
         ([-0.002] * 20, "worse", 0.0),
         # Mostly better, but with a collapse: on average it is worse.
         ([0.002] * 19 + [-0.9], "tie", 0.95),
@@ -215,13 +216,27 @@ def test_at_a_budget_the_side_that_ends_more_rounds_better_wins(
     }
     verdict, _ = verified(folder)
     assert verdict.word == word and verdict.baseline is not None
-    assert verdict.baseline.better == pytest.approx(better) and verdict.baseline.ratio is None
+    beside = verdict.baseline
+    equal = changes.count(0.0)
+    assert beside.better == pytest.approx(better) and beside.ratio is None
+    assert (beside.equal, beside.differ) == (equal, 20 - equal)
     gain = verdict.baseline.gain
     assert (gain is None) == (None in changes)
     if gain is not None:
         assert gain == pytest.approx(sum(changes) / 20)
     [row] = board.read_board(tmp_path / "entries")["digits_5000_examples"]
-    assert row.verdict == verdict and f"better in {better:.3f} of rounds" in verdict.text()
+    said = "all rounds ended equal"
+    if better is not None:
+        differ = 20 - equal
+        said = f"better in {round(better * differ)} of {differ} rounds that differ ({equal} equal)"
+    assert row.verdict == verdict and said in verdict.text()
+    assert (beside.low is None) == (equal == 20)
+
+
+def test_at_a_budget_the_judge_looks_once():
+    """Ten rounds that all end better have p 0.002, above the level of a first look of two."""
+    assert looks(20, is_at_budget=True) == (20,)
+    assert looks(20) == (10, 20)
 
 
 def test_where_less_is_better_a_budget_is_won_by_less_and_the_record_gained_most(tmp_path, runs):
