@@ -55,7 +55,7 @@ def rows(path: Path, experiment: str) -> Iterator[Row]:
         found = database.execute(_METRICS, (experiment,))
         for number, row in enumerate(found, start=1):
             run, name, start, key, value, is_nan, moment, step = row
-            # It stores an infinite value as the greatest that is finite. A metric may be named `step`.
+            # Infinity is stored as the greatest finite number. A metric may be named `step`.
             is_finite = not is_nan and abs(value) < sys.float_info.max
             cells: Cells = {key: value if is_finite else "nan"}
             cells |= {RUN: f"{name or ''} {run[:8]}".strip(), "step": step}

@@ -287,7 +287,7 @@ def test_a_database_of_mlflow(tmp_path):
 
 
 def test_what_mlflow_stores_in_place_of_a_value(tmp_path):
-    """An infinite value as the greatest number, a metric named as a column, a run without a name."""
+    """Infinity as the greatest number, a metric named as a column, a run without a name."""
     path = tmp_path / "mlflow.db"
     with contextlib.closing(sqlite3.connect(path)) as database:
         database.executescript(TABLES)
