@@ -31,10 +31,15 @@ class Disturbed:
         """Names of the sides that have no other trial."""
         return [name for name, trials in zip("AB", self.left, strict=True) if not trials]
 
-    def verdict(self, margin: float) -> Verdict | None:
-        """Verdict on the other trials; None where a side has none, or one of unknown length."""
+    @property
+    def samples(self) -> tuple[Sample, Sample] | None:
+        """Of the other trials; None where a side has none, or one of unknown length."""
         first, second = (figures(trials).sample if trials else None for trials in self.left)
-        return judge(first, second, margin) if first and second else None
+        return (first, second) if first and second else None
+
+    def verdict(self, margin: float) -> Verdict | None:
+        """Verdict on the other trials, at 5 %; None where there are no samples."""
+        return judge(*self.samples, margin) if self.samples else None
 
     def entries_left(self, entries: Sequence[Entry]) -> list[Entry]:
         return [

@@ -46,7 +46,7 @@ class ArmFigures:
       verdict: The arm beside the study's first; None for the first.
       disturbed: Trials that other work disturbed, of the first arm (A) and of this one (B); None
         without any, or without a verdict.
-      without: The verdict without them.
+      without: The verdict without them, held to the level that all arms share at this look.
       elsewhere: How machines and libraries of its trials differ from the first arm's; empty where
         they are the same, or without a verdict.
     """
@@ -331,18 +331,20 @@ def _arms(
         return [_arm(study, arm, trials) for arm, trials in of_arms.items() if trials]
     if study.kind == "ladder":  # an arm is compared with that of its size
         return [_arm(study, arm, trials) for arm, trials in of_arms.items()]
-    verdicts = Looks(study, margin).verdicts(of_arms)
+    looks = Looks(study, margin)
+    verdicts = looks.verdicts(of_arms)
     first = [*of_arms[arms[0]].values()]
     found = []
     for arm, trials in of_arms.items():
         row, own = _arm(study, arm, trials), [*trials.values()]
         if arm in verdicts:
             calm = disturbed(first, own)
+            left, over = calm and calm.samples, min(len(first), len(own))
             row = dataclasses.replace(
                 row,
                 verdict=verdicts[arm],
                 disturbed=calm,
-                without=calm and calm.verdict(margin),
+                without=left and looks.without(left, over, len(arms) - 1),
                 elsewhere=_elsewhere(study, own, first),
             )
         found.append(row)

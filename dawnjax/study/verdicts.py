@@ -50,6 +50,25 @@ class Looks:
                 verdicts[arm] = verdict.before_a_look(self.at[0])
         return verdicts
 
+    def without(self, left: tuple[Sample, Sample], over: int, others: int) -> Verdict:
+        """Verdict on an arm by the trials of it and of the first that other work did not disturb.
+
+        It is held to the level of the first claim of all arms at the last look so far; before the
+        first look nothing is claimed.
+
+        Args:
+          over: Trials of each, the disturbed ones included.
+          others: Arms beside the first.
+        """
+        look = sum(count <= over for count in self.at) - 1
+        [verdict] = judge_all(
+            *(left[0], [left[1]], self._margin),
+            alpha_of=functools.partial(self._level, max(0, look)),
+            left=others,
+            may_be_equivalent=look == len(self.at) - 1,
+        )
+        return verdict if look >= 0 else verdict.before_a_look(self.at[0])
+
     def needs_no_more(self, trials: Trials, plan: TrialPlan) -> bool:
         """True if an earlier look has decided the trial's arm, so that it need not run.
 
