@@ -117,7 +117,9 @@ def test_the_architecture_names_files_that_a_run_of_digits_loads():
     assert f"These {len(files)} files take" in section and len(files) > 10
     script = "import sys; from dawnjax.config.experiment_flags import parse_request; "
     script += "import dawnjax.commands.train, dawnjax.__main__, dawnjax.train; "
-    script += "parse_request('train', ['--experiment=digits']); print(*sys.modules)"
+    script += "from dawnjax.models.configs.network import network; "
+    script += "parse_request('train', ['--experiment=digits']); network('resnet.ResNetModule'); "
+    script += "print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], cwd=TOP, capture_output=True, text=True)
     assert {file.replace("/", ".") for file in files} <= set(done.stdout.split()), done.stderr
 
