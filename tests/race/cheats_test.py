@@ -106,7 +106,6 @@ REACHES = (
     "os.listdir('/var')",
     "os.listdir('/usr/share')",
     "open('/etc/shadow')",
-    "open('/proc/1/root/etc/shadow')",
     "open('/race/run/../../x', 'w')",
     "open('/usr/lib64/x', 'w')",
     "open('/dev/x', 'w')",
