@@ -6,6 +6,7 @@ from dawnjax.config.experiment_modules import load_experiment as load_experiment
 from dawnjax.config.run_options import ProfileOptions as ProfileOptions
 from dawnjax.config.run_options import RunOptions as RunOptions
 from dawnjax.config.techniques import Technique as Technique
+from dawnjax.config.tiny import tiny as tiny
 from dawnjax.input_pipeline.augmentation.image_augmentation import (
     ImageAugmentation as ImageAugmentation,
 )
@@ -39,6 +40,7 @@ from dawnjax.models.configs.amoebanet import AmoebaNetD as AmoebaNetD
 from dawnjax.models.configs.bidaf import BiDAF as BiDAF
 from dawnjax.models.configs.gnmt import GNMT as GNMT
 from dawnjax.models.configs.language_model import LanguageModel as LanguageModel
+from dawnjax.models.configs.llama import LLAMA_SIZES as LLAMA_SIZES
 from dawnjax.models.configs.llama import Llama as Llama
 from dawnjax.models.configs.lora import Lora as Lora
 from dawnjax.models.configs.mask_rcnn import MaskRCNN as MaskRCNN
@@ -82,6 +84,7 @@ from dawnjax.study.design import Study as Study
 from dawnjax.tasks.bleu import Scoring as Scoring
 from dawnjax.tasks.classification import Classification as Classification
 from dawnjax.tasks.classification import ImageStages as ImageStages
+from dawnjax.tasks.detection import DetectionSearch as DetectionSearch
 from dawnjax.tasks.game_search import GameSearch as GameSearch
 from dawnjax.tasks.generation import GeneratingTask as GeneratingTask
 from dawnjax.tasks.instance_segmentation import InstanceSegmentation as InstanceSegmentation

@@ -34,10 +34,16 @@ and `rcp_checker/training_6.1.0`.
 import dataclasses
 import math
 
-from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupCosine
-from dawnjax.input_pipeline.datasets.token_shards import TokenShards
-from dawnjax.models.configs.llama import SIZES
-from dawnjax.tasks.language_modelling import LanguageModelling
+from dawnjax.own import (
+    LLAMA_SIZES,
+    Adam,
+    Evaluation,
+    Experiment,
+    LanguageModelling,
+    Target,
+    TokenShards,
+    WarmupCosine,
+)
 
 BATCH = 32
 EPOCH_ROWS = 39 * 10**9 // 8192
@@ -47,7 +53,7 @@ EXPERIMENT = Experiment(
     name="c4_llama31_8b",
     task=LanguageModelling(target_vocabulary="llama3"),
     model=dataclasses.replace(
-        SIZES["llama_3_1_8b"], scales_projections=True, remat="full", loss_chunk=1024
+        LLAMA_SIZES["llama_3_1_8b"], scales_projections=True, remat="full", loss_chunk=1024
     ),
     data=TokenShards(
         corpus="c4_llama31",

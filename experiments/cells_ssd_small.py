@@ -21,11 +21,17 @@ Source: Liu et al. 2016, "SSD" (arXiv 1512.02325), for matching and loss; MLPerf
 image. Network, sizes and rates are our own.
 """
 
-from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupCosine
-from dawnjax.input_pipeline.augmentation.object_augmentation import ObjectAugmentation
-from dawnjax.input_pipeline.datasets.coco import Coco
-from dawnjax.models.configs.ssd import SmallSSD
-from dawnjax.tasks.object_detection import ObjectDetection
+from dawnjax.own import (
+    Adam,
+    Coco,
+    Evaluation,
+    Experiment,
+    ObjectAugmentation,
+    ObjectDetection,
+    SmallSSD,
+    Target,
+    WarmupCosine,
+)
 
 EXPERIMENT = Experiment(
     name="cells_ssd_small",

@@ -14,12 +14,18 @@ Source: Jordan 2024 (arXiv 2404.00498), and the later record with Muon, `airbenc
 https://github.com/KellerJordan/cifar10-airbench, which explains its numbers.
 """
 
-from dawnjax.config.experiment import Evaluation, Experiment, Muon, Target, WarmupLinear
-from dawnjax.config.techniques import Technique
-from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmentation
-from dawnjax.input_pipeline.datasets.cifar10 import Cifar10
-from dawnjax.models.configs.record_net import RecordNet
-from dawnjax.tasks.classification import Classification
+from dawnjax.own import (
+    Cifar10,
+    Classification,
+    Evaluation,
+    Experiment,
+    ImageAugmentation,
+    Muon,
+    RecordNet,
+    Target,
+    Technique,
+    WarmupLinear,
+)
 
 EXPERIMENT = Experiment(
     name="cifar10_record",

@@ -15,11 +15,17 @@ Source: He et al. 2016, "Identity Mappings in Deep Residual Networks" (arXiv 160
 https://github.com/stanford-futuredata/dawn-bench-entries.
 """
 
-from dawnjax.config.experiment import Evaluation, Experiment, PiecewiseLinear, Sgd, Target
-from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmentation
-from dawnjax.input_pipeline.datasets.cifar10 import Cifar10
-from dawnjax.models.configs.preactivation_resnet import PreactivationResNet
-from dawnjax.tasks.classification import Classification
+from dawnjax.own import (
+    Cifar10,
+    Classification,
+    Evaluation,
+    Experiment,
+    ImageAugmentation,
+    PiecewiseLinear,
+    PreactivationResNet,
+    Sgd,
+    Target,
+)
 
 EXPERIMENT = Experiment(
     name="cifar10_resnet164",

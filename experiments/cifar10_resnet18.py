@@ -14,12 +14,18 @@ Source: the network of He et al. 2015 with a 3x3 stem; the recipe is the usual o
 shortened as in Goyal et al. 2017 (arXiv 1706.02677): rate proportional to the batch, warm-up.
 """
 
-from dawnjax.config.experiment import Evaluation, Experiment, Sgd, Target, WarmupCosine
-from dawnjax.config.techniques import Technique
-from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmentation
-from dawnjax.input_pipeline.datasets.cifar10 import Cifar10
-from dawnjax.models.configs.resnet import ResNet
-from dawnjax.tasks.classification import Classification
+from dawnjax.own import (
+    Cifar10,
+    Classification,
+    Evaluation,
+    Experiment,
+    ImageAugmentation,
+    ResNet,
+    Sgd,
+    Target,
+    Technique,
+    WarmupCosine,
+)
 
 EXPERIMENT = Experiment(
     name="cifar10_resnet18",

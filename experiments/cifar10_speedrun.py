@@ -17,11 +17,17 @@ Source: `cifar10_speedrun.py` in https://github.com/hiverge/cifar10-speedrun, wh
 numbers.
 """
 
-from dawnjax.config.experiment import Evaluation, Experiment, Muon, Target, WarmupLinear
-from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmentation
-from dawnjax.input_pipeline.datasets.cifar10 import Cifar10
-from dawnjax.models.configs.record_net import RecordNet
-from dawnjax.tasks.classification import Classification
+from dawnjax.own import (
+    Cifar10,
+    Classification,
+    Evaluation,
+    Experiment,
+    ImageAugmentation,
+    Muon,
+    RecordNet,
+    Target,
+    WarmupLinear,
+)
 
 EXPERIMENT = Experiment(
     name="cifar10_speedrun",

@@ -16,11 +16,17 @@ https://github.com/fastai/imagenet-fast: 40 epochs, one eighth of them at the en
 degrees, and changes of brightness, contrast and saturation by up to a quarter.
 """
 
-from dawnjax.config.experiment import Evaluation, Experiment, PiecewiseLinear, Sgd, Target
-from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmentation
-from dawnjax.input_pipeline.datasets.cifar10 import Cifar10
-from dawnjax.models.configs.wide_resnet import WideResNet
-from dawnjax.tasks.classification import Classification
+from dawnjax.own import (
+    Cifar10,
+    Classification,
+    Evaluation,
+    Experiment,
+    ImageAugmentation,
+    PiecewiseLinear,
+    Sgd,
+    Target,
+    WideResNet,
+)
 
 EXPERIMENT = Experiment(
     name="cifar10_wide_resnet34",

@@ -21,11 +21,17 @@ Not yet measured: it needs an accelerator and COCO.
 Source: mlcommons/training v0.5, `object_detection/pytorch`; rules of MLPerf Training v0.5.
 """
 
-from dawnjax.config.experiment import Evaluation, Experiment, PiecewiseStep, Sgd, Target
-from dawnjax.config.techniques import Technique
-from dawnjax.input_pipeline.datasets.coco import Coco
-from dawnjax.models.configs.mask_rcnn import MaskRCNN
-from dawnjax.tasks.instance_segmentation import InstanceSegmentation
+from dawnjax.own import (
+    Coco,
+    Evaluation,
+    Experiment,
+    InstanceSegmentation,
+    MaskRCNN,
+    PiecewiseStep,
+    Sgd,
+    Target,
+    Technique,
+)
 
 EPOCHS_OF_10_000 = 16 * 10_000 / 117_266
 """Epochs of 10,000 iterations of 16 images, in which the reference gives its schedule."""

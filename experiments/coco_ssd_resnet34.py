@@ -24,11 +24,17 @@ Source: mlcommons/training v0.5 and commit d99c36d, `single_stage_detector/ssd`;
 v0.6, rules and the log of a DGX-1.
 """
 
-from dawnjax.config.experiment import Evaluation, Experiment, PiecewiseStep, Sgd, Target
-from dawnjax.config.techniques import Technique
-from dawnjax.input_pipeline.datasets.coco import Coco
-from dawnjax.models.configs.ssd import SSD
-from dawnjax.tasks.object_detection import ObjectDetection
+from dawnjax.own import (
+    SSD,
+    Coco,
+    Evaluation,
+    Experiment,
+    ObjectDetection,
+    PiecewiseStep,
+    Sgd,
+    Target,
+    Technique,
+)
 
 EPOCHS_OF_10_000 = 32 * 10_000 / 117_266
 """Epochs of 10,000 iterations of 32 images, in which the reference gives its schedule."""

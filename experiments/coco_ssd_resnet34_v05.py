@@ -14,9 +14,9 @@ v0.5 for the target.
 
 import dataclasses
 
-from dawnjax.config.experiment import PiecewiseStep, Sgd, Target
 from dawnjax.experiments import coco_ssd_resnet34
 from dawnjax.experiments.coco_ssd_resnet34 import EPOCHS_OF_10_000
+from dawnjax.own import PiecewiseStep, Sgd, Target
 
 EXPERIMENT = dataclasses.replace(
     coco_ssd_resnet34.EXPERIMENT,

@@ -19,12 +19,18 @@ Source: Danihelka et al. 2022, "Policy improvement by planning with Gumbel" (ICL
 sizes and rates are our own.
 """
 
-from dawnjax.config.experiment import Adam, Constant, Evaluation, Experiment, Target
-from dawnjax.config.techniques import Technique
-from dawnjax.input_pipeline.datasets.pgx_games import PgxGame
-from dawnjax.models.configs.policy_value import PolicyValue
-from dawnjax.tasks.game_search import GameSearch
-from dawnjax.tasks.self_play import SelfPlay
+from dawnjax.own import (
+    Adam,
+    Constant,
+    Evaluation,
+    Experiment,
+    GameSearch,
+    PgxGame,
+    PolicyValue,
+    SelfPlay,
+    Target,
+    Technique,
+)
 
 EXPERIMENT = Experiment(
     name="connect_four_selfplay",

@@ -15,12 +15,18 @@ Source: the network and its ingredients are those of He et al. 2015 and of the u
 searched here on seeds 100 to 115, 300 to 315 and 500 to 539.
 """
 
-from dawnjax.config.experiment import Evaluation, Experiment, Sgd, Target, WarmupCosine
-from dawnjax.config.techniques import Technique
-from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmentation
-from dawnjax.input_pipeline.datasets.digits import Digits
-from dawnjax.models.configs.resnet import ResNet
-from dawnjax.tasks.classification import Classification
+from dawnjax.own import (
+    Classification,
+    Digits,
+    Evaluation,
+    Experiment,
+    ImageAugmentation,
+    ResNet,
+    Sgd,
+    Target,
+    Technique,
+    WarmupCosine,
+)
 
 EXPERIMENT = Experiment(
     name="digits",

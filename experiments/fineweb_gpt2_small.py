@@ -16,12 +16,19 @@ Source: KellerJordan/modded-nanogpt for the target, the tokens to evaluate and t
 and optimizer. Rates, windows and length are our own choice, and rows have 1,024 tokens.
 """
 
-from dawnjax.config.experiment import Evaluation, Experiment, MuonAdam, PiecewiseLinear, Target
-from dawnjax.config.techniques import Technique
-from dawnjax.input_pipeline.datasets.token_shards import TokenShards
-from dawnjax.models.configs.language_model import LanguageModel
-from dawnjax.runs.stages import Stages
-from dawnjax.tasks.language_modelling import LanguageModelling, WindowStages
+from dawnjax.own import (
+    Evaluation,
+    Experiment,
+    LanguageModel,
+    LanguageModelling,
+    MuonAdam,
+    PiecewiseLinear,
+    Stages,
+    Target,
+    Technique,
+    TokenShards,
+    WindowStages,
+)
 
 EXPERIMENT = Experiment(
     name="fineweb_gpt2_small",

@@ -24,10 +24,8 @@ mlcommons/logging, `rcp_checker/training_6.1.0`.
 
 import dataclasses
 
-from dawnjax.config.experiment import Target
 from dawnjax.experiments import c4_llama31_8b
-from dawnjax.models.configs.llama import SIZES
-from dawnjax.tasks.language_modelling import LanguageModelling
+from dawnjax.own import LLAMA_SIZES, LanguageModelling, Target
 
 _C4 = c4_llama31_8b.EXPERIMENT
 
@@ -35,7 +33,7 @@ EXPERIMENT = dataclasses.replace(
     _C4,
     name="gpt_oss_20b",
     task=LanguageModelling(target_vocabulary="llama3", masks_separators=True),
-    model=dataclasses.replace(SIZES["gpt_oss_20b_mlperf"], remat="full", loss_chunk=1024),
+    model=dataclasses.replace(LLAMA_SIZES["gpt_oss_20b_mlperf"], remat="full", loss_chunk=1024),
     targets=(Target(metric="loss", value=3.34, direction="at_most"),),
     mlperf_benchmark="gpt_oss_20b",
 )

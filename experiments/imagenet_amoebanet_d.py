@@ -18,11 +18,17 @@ command in `models/experimental/amoeba_net/README.md` at 1acd2c4 in
 https://github.com/tensorflow/tpu, and the defaults of that program's flags, for the rest.
 """
 
-from dawnjax.config.experiment import Evaluation, Experiment, Exponential, RmsProp, Target
-from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmentation
-from dawnjax.input_pipeline.datasets.imagenet import ImageNet
-from dawnjax.models.configs.amoebanet import AmoebaNetD
-from dawnjax.tasks.classification import Classification
+from dawnjax.own import (
+    AmoebaNetD,
+    Classification,
+    Evaluation,
+    Experiment,
+    Exponential,
+    ImageAugmentation,
+    ImageNet,
+    RmsProp,
+    Target,
+)
 
 EXPERIMENT = Experiment(
     name="imagenet_amoebanet_d",

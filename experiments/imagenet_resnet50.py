@@ -15,12 +15,18 @@ Source: Goyal et al. 2017, "Accurate, Large Minibatch SGD" (arXiv 1706.02677), s
 and 5.1; cosine and smoothing as in He et al. 2018, "Bag of Tricks" (arXiv 1812.01187), section 5.
 """
 
-from dawnjax.config.experiment import Evaluation, Experiment, Sgd, Target, WarmupCosine
-from dawnjax.config.techniques import Technique
-from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmentation
-from dawnjax.input_pipeline.datasets.imagenet import ImageNet
-from dawnjax.models.configs.resnet import imagenet_resnet
-from dawnjax.tasks.classification import Classification
+from dawnjax.own import (
+    Classification,
+    Evaluation,
+    Experiment,
+    ImageAugmentation,
+    ImageNet,
+    Sgd,
+    Target,
+    Technique,
+    WarmupCosine,
+    imagenet_resnet,
+)
 
 EXPERIMENT = Experiment(
     name="imagenet_resnet50",

@@ -19,11 +19,16 @@ target is MLPerf training's since v0.6 (74.9 % in v0.5). 72 epochs are a choice 
 
 import dataclasses
 
-from dawnjax.config.experiment import Evaluation, Lars, Polynomial, Target
 from dawnjax.experiments import imagenet_resnet50
-from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmentation
-from dawnjax.input_pipeline.datasets.imagenet import ImageNet
-from dawnjax.models.configs.resnet import imagenet_resnet
+from dawnjax.own import (
+    Evaluation,
+    ImageAugmentation,
+    ImageNet,
+    Lars,
+    Polynomial,
+    Target,
+    imagenet_resnet,
+)
 
 EXPERIMENT = dataclasses.replace(
     imagenet_resnet50.EXPERIMENT,

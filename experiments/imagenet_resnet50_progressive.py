@@ -27,11 +27,19 @@ https://github.com/stanford-futuredata/dawn-bench-entries; `imagenet_nv/main.py`
 https://github.com/fastai/imagenet-fast for the first entry.
 """
 
-from dawnjax.config.experiment import Evaluation, Experiment, PiecewiseLinear, Sgd, Stages, Target
-from dawnjax.input_pipeline.augmentation.image_augmentation import ImageAugmentation
-from dawnjax.input_pipeline.datasets.imagenet import ImageNet
-from dawnjax.models.configs.resnet import imagenet_resnet
-from dawnjax.tasks.classification import Classification, ImageStages
+from dawnjax.own import (
+    Classification,
+    Evaluation,
+    Experiment,
+    ImageAugmentation,
+    ImageNet,
+    ImageStages,
+    PiecewiseLinear,
+    Sgd,
+    Stages,
+    Target,
+    imagenet_resnet,
+)
 
 EXPERIMENT = Experiment(
     name="imagenet_resnet50_progressive",

@@ -9,9 +9,7 @@ and no benchmark's export takes it.
 Source: the network's blocks are those of He et al. 2015; sizes and rates are arbitrary.
 """
 
-from dawnjax.config.experiment import Evaluation, Experiment, Sgd, Target, WarmupCosine
-from dawnjax.input_pipeline.datasets.synthetic import Synthetic
-from dawnjax.models.configs.resnet import ResNet
+from dawnjax.own import Evaluation, Experiment, ResNet, Sgd, Synthetic, Target, WarmupCosine
 
 EXPERIMENT = Experiment(
     name="imagenet_resnet_tiny",

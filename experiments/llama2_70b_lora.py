@@ -26,11 +26,17 @@ mlcommons/logging,
 import dataclasses
 import math
 
-from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupCosine
-from dawnjax.input_pipeline.datasets.token_shards import TokenShards
-from dawnjax.models.configs.llama import SIZES
-from dawnjax.models.configs.lora import Lora
-from dawnjax.tasks.language_modelling import LanguageModelling
+from dawnjax.own import (
+    LLAMA_SIZES,
+    Adam,
+    Evaluation,
+    Experiment,
+    LanguageModelling,
+    Lora,
+    Target,
+    TokenShards,
+    WarmupCosine,
+)
 
 BATCH, EPOCH_ROWS, EVERY_ROWS = 8, 3901, 384
 SKIPPED = math.floor(0.125 * BATCH + 2)
@@ -45,7 +51,7 @@ EXPERIMENT = Experiment(
     name="llama2_70b_lora",
     task=LanguageModelling(target_vocabulary="llama2", averages="rows"),
     model=dataclasses.replace(
-        SIZES["llama_2_70b"], lora=LORA, param_dtype="bfloat16", remat="full", loss_chunk=1024
+        LLAMA_SIZES["llama_2_70b"], lora=LORA, param_dtype="bfloat16", remat="full", loss_chunk=1024
     ),
     data=TokenShards(
         corpus="govreport",

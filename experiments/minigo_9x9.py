@@ -16,11 +16,17 @@ the reference's own log has 34 % after 60 hours on 16 cores and a P100.
 Source: mlcommons/training, tag v0.5, `reinforcement/tensorflow/minigo`.
 """
 
-from dawnjax.config.experiment import Evaluation, Experiment, PiecewiseStep, Sgd, Target
-from dawnjax.input_pipeline.datasets.go_games import GoGames
-from dawnjax.models.configs.policy_value import PolicyValue
-from dawnjax.tasks.game_search import GameSearch
-from dawnjax.tasks.professional_moves import ProfessionalMoves
+from dawnjax.own import (
+    Evaluation,
+    Experiment,
+    GameSearch,
+    GoGames,
+    PiecewiseStep,
+    PolicyValue,
+    ProfessionalMoves,
+    Sgd,
+    Target,
+)
 
 SEARCH = GameSearch(
     method="minigo",

@@ -21,11 +21,17 @@ Source: mlcommons/training at v0.6, `reinforcement/tensorflow/minigo`, the flags
 
 import dataclasses
 
-from dawnjax.config.experiment import Evaluation, Experiment, PiecewiseStep, Sgd, Target
 from dawnjax.experiments.minigo_9x9 import SEARCH
-from dawnjax.input_pipeline.datasets.pgx_opponent import PgxOpponent
-from dawnjax.models.configs.policy_value import PolicyValue
-from dawnjax.tasks.self_play import SelfPlay
+from dawnjax.own import (
+    Evaluation,
+    Experiment,
+    PgxOpponent,
+    PiecewiseStep,
+    PolicyValue,
+    SelfPlay,
+    Sgd,
+    Target,
+)
 
 STEPS_PER_GENERATION = 300
 

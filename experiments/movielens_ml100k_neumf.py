@@ -20,10 +20,16 @@ Source: He et al. 2017 (arXiv 1708.05031), sections 3.3 and 4.1, and the default
 (hexiangnan/neural_collaborative_filtering, `NeuMF.py`), which counts a batch in pairs.
 """
 
-from dawnjax.config.experiment import Adam, Constant, Evaluation, Experiment, Target
-from dawnjax.input_pipeline.datasets.movielens import MovieLens
-from dawnjax.models.configs.neumf import NeuMF
-from dawnjax.tasks.recommendation import Recommendation
+from dawnjax.own import (
+    Adam,
+    Constant,
+    Evaluation,
+    Experiment,
+    MovieLens,
+    NeuMF,
+    Recommendation,
+    Target,
+)
 
 EXPERIMENT = Experiment(
     name="movielens_ml100k_neumf",

@@ -15,10 +15,16 @@ Source: mlcommons/training v0.5, `recommendation/pytorch`: `run_and_time.sh` for
 target.
 """
 
-from dawnjax.config.experiment import Adam, Constant, Evaluation, Experiment, Target
-from dawnjax.input_pipeline.datasets.movielens import MovieLens
-from dawnjax.models.configs.neumf import NeuMF
-from dawnjax.tasks.recommendation import Recommendation
+from dawnjax.own import (
+    Adam,
+    Constant,
+    Evaluation,
+    Experiment,
+    MovieLens,
+    NeuMF,
+    Recommendation,
+    Target,
+)
 
 EXPERIMENT = Experiment(
     name="movielens_ml20m_neumf",

@@ -20,10 +20,16 @@ Source: the network of MLPerf's GNMT made smaller; bounds, rate and length were 
 validation set (benchmarks/measurements.md).
 """
 
-from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupLinear
-from dawnjax.input_pipeline.datasets.parallel_text import ParallelText
-from dawnjax.models.configs.gnmt import GNMT
-from dawnjax.tasks.translation import Translation
+from dawnjax.own import (
+    GNMT,
+    Adam,
+    Evaluation,
+    Experiment,
+    ParallelText,
+    Target,
+    Translation,
+    WarmupLinear,
+)
 
 EXPERIMENT = Experiment(
     name="multi30k_gnmt",

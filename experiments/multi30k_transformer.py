@@ -15,10 +15,16 @@ and 502 s; compilation took 13 s before that. `benchmarks/measurements.md` has t
 Source: the model of Vaswani et al. 2017 made smaller; rates and length were chosen here.
 """
 
-from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupLinear
-from dawnjax.input_pipeline.datasets.parallel_text import ParallelText
-from dawnjax.models.configs.transformer import Transformer
-from dawnjax.tasks.translation import Translation
+from dawnjax.own import (
+    Adam,
+    Evaluation,
+    Experiment,
+    ParallelText,
+    Target,
+    Transformer,
+    Translation,
+    WarmupLinear,
+)
 
 EXPERIMENT = Experiment(
     name="multi30k_transformer",

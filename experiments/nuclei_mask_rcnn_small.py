@@ -21,14 +21,20 @@ Source: He et al. 2017, "Mask R-CNN" (arXiv 1703.06870), for the method. Network
 are our own.
 """
 
-from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupCosine
-from dawnjax.config.techniques import Technique
-from dawnjax.input_pipeline.datasets.coco import Coco
-from dawnjax.models.configs.mask_rcnn import MaskRCNN
-from dawnjax.models.configs.resnet import ResNet
-from dawnjax.tasks.detection import Search
-from dawnjax.tasks.instance_segmentation import InstanceSegmentation
-from dawnjax.tasks.region_targets import Regions
+from dawnjax.own import (
+    Adam,
+    Coco,
+    DetectionSearch,
+    Evaluation,
+    Experiment,
+    InstanceSegmentation,
+    MaskRCNN,
+    Regions,
+    ResNet,
+    Target,
+    Technique,
+    WarmupCosine,
+)
 
 MODEL = MaskRCNN(
     backbone=ResNet(stage_sizes=(1, 1, 1), stage_widths=(32, 64, 64), stem="imagenet"),
@@ -48,7 +54,7 @@ EXPERIMENT = Experiment(
     name="nuclei_mask_rcnn_small",
     task=InstanceSegmentation(
         flip="both",
-        search=Search(most=100),
+        search=DetectionSearch(most=100),
         regions=Regions(
             scored=400,
             scored_evaluated=400,

@@ -16,10 +16,7 @@ average of the weights; batch of 40, Adam at 0.001 with betas of 0.9 and gradien
 of 5 are those of AllenNLP's configuration of the same network (allenai/allennlp, `bidaf.jsonnet`).
 """
 
-from dawnjax.config.experiment import Adam, Constant, Evaluation, Experiment, Target
-from dawnjax.input_pipeline.datasets.squad import Squad
-from dawnjax.models.configs.bidaf import BiDAF
-from dawnjax.tasks.span_answering import SpanAnswering
+from dawnjax.own import Adam, BiDAF, Constant, Evaluation, Experiment, SpanAnswering, Squad, Target
 
 EXPERIMENT = Experiment(
     name="squad_bidaf",

@@ -18,10 +18,7 @@ of 0.9999, answers of 30 tokens or fewer. The paper's warm-up is logarithmic and
 its L2 decay of 3e-7 is left out; gradients are clipped to a norm of 5, which it does not mention.
 """
 
-from dawnjax.config.experiment import Adam, Constant, Evaluation, Experiment, Target
-from dawnjax.input_pipeline.datasets.squad import Squad
-from dawnjax.models.configs.qanet import QANet
-from dawnjax.tasks.span_answering import SpanAnswering
+from dawnjax.own import Adam, Constant, Evaluation, Experiment, QANet, SpanAnswering, Squad, Target
 
 EXPERIMENT = Experiment(
     name="squad_qanet",

@@ -21,10 +21,16 @@ Source: Seo et al. 2017 (arXiv 1611.01603) for the network; Chen et al. 2017 (ar
 section 3.2, for the matches of tokens. Sizes, batch and rates are our own.
 """
 
-from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupLinear
-from dawnjax.input_pipeline.datasets.squad import Squad
-from dawnjax.models.configs.bidaf import BiDAF
-from dawnjax.tasks.span_answering import SpanAnswering
+from dawnjax.own import (
+    Adam,
+    BiDAF,
+    Evaluation,
+    Experiment,
+    SpanAnswering,
+    Squad,
+    Target,
+    WarmupLinear,
+)
 
 EXPERIMENT = Experiment(
     name="squad_small",

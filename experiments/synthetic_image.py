@@ -7,9 +7,7 @@ learns them in a few epochs on any machine. Every shape is a flag, and how hard 
 on them, so the time says nothing about any benchmark.
 """
 
-from dawnjax.config.experiment import Evaluation, Experiment, Sgd, Target, WarmupCosine
-from dawnjax.input_pipeline.datasets.synthetic import Synthetic
-from dawnjax.models.configs.resnet import ResNet
+from dawnjax.own import Evaluation, Experiment, ResNet, Sgd, Synthetic, Target, WarmupCosine
 
 EXPERIMENT = Experiment(
     name="synthetic_image",

@@ -21,10 +21,16 @@ The peak rate is Multi30K's over the root of the two widths' ratio (Vaswani et a
 5.3).
 """
 
-from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupLinear
-from dawnjax.input_pipeline.datasets.parallel_text import ParallelText
-from dawnjax.models.configs.transformer import Transformer
-from dawnjax.tasks.translation import Translation
+from dawnjax.own import (
+    Adam,
+    Evaluation,
+    Experiment,
+    ParallelText,
+    Target,
+    Transformer,
+    Translation,
+    WarmupLinear,
+)
 
 EXPERIMENT = Experiment(
     name="tatoeba_transformer",

@@ -21,11 +21,17 @@ Expected: on 2 cores of an AMD EPYC virtual machine 5 of 5 seeds reached it at t
 `benchmarks/README.md` has the spread.
 """
 
-from dawnjax.config.experiment import Evaluation, Experiment, MuonAdam, Target, WarmupLinear
 from dawnjax.experiments import fineweb_gpt2_small
-from dawnjax.input_pipeline.datasets.token_shards import TokenShards
-from dawnjax.models.configs.language_model import LanguageModel
-from dawnjax.tasks.language_modelling import LanguageModelling
+from dawnjax.own import (
+    Evaluation,
+    Experiment,
+    LanguageModel,
+    LanguageModelling,
+    MuonAdam,
+    Target,
+    TokenShards,
+    WarmupLinear,
+)
 
 EXPERIMENT = Experiment(
     name="wikipedia_bytes_small",

@@ -17,11 +17,17 @@ alone on the machine. Beside much other work 2 of 2 seeds reached it, after 546 
 Source: the decoder of `c4_llama31_8b`, at the size of `wikipedia_bytes_small`.
 """
 
-from dawnjax.config.experiment import Adam, Evaluation, Experiment, Target, WarmupCosine
-from dawnjax.input_pipeline.datasets.token_shards import TokenShards
-from dawnjax.models.configs.llama import Llama
-from dawnjax.models.configs.rotary import Rotary
-from dawnjax.tasks.language_modelling import LanguageModelling
+from dawnjax.own import (
+    Adam,
+    Evaluation,
+    Experiment,
+    LanguageModelling,
+    Llama,
+    Rotary,
+    Target,
+    TokenShards,
+    WarmupCosine,
+)
 
 EXPERIMENT = Experiment(
     name="wikipedia_llama_small",

@@ -20,11 +20,18 @@ and ours linear. Its batches are of 128 pairs a worker; 64 rows hold about as ma
 the one that the logs of MLPerf Training v0.5 state; later rounds have 24.0.
 """
 
-from dawnjax.config.experiment import Adam, Evaluation, Experiment, PiecewiseStep, Target
-from dawnjax.input_pipeline.datasets.parallel_text import ParallelText
-from dawnjax.models.configs.gnmt import GNMT
-from dawnjax.tasks.bleu import Scoring
-from dawnjax.tasks.translation import Decoding, Translation
+from dawnjax.own import (
+    GNMT,
+    Adam,
+    Decoding,
+    Evaluation,
+    Experiment,
+    ParallelText,
+    PiecewiseStep,
+    Scoring,
+    Target,
+    Translation,
+)
 
 EXPERIMENT = Experiment(
     name="wmt_gnmt",

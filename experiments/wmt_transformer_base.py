@@ -18,10 +18,17 @@ Source: Vaswani et al. 2017 (arXiv 1706.03762), sections 5 and 6.1 (the peak rat
 reference's own tokenizer, here the stricter cased sacreBLEU 13a. Times to the two do not compare.
 """
 
-from dawnjax.config.experiment import Adam, Evaluation, Experiment, InverseSquareRoot, Target
-from dawnjax.input_pipeline.datasets.parallel_text import ParallelText
-from dawnjax.models.configs.transformer import Transformer
-from dawnjax.tasks.translation import Decoding, Translation
+from dawnjax.own import (
+    Adam,
+    Decoding,
+    Evaluation,
+    Experiment,
+    InverseSquareRoot,
+    ParallelText,
+    Target,
+    Transformer,
+    Translation,
+)
 
 EXPERIMENT = Experiment(
     name="wmt_transformer_base",

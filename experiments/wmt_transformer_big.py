@@ -18,9 +18,8 @@ BLEU (see `wmt_transformer_base`).
 
 import dataclasses
 
-from dawnjax.config.experiment import Adam
 from dawnjax.experiments import wmt_transformer_base
-from dawnjax.models.configs.transformer import Transformer
+from dawnjax.own import Adam, Transformer
 
 EXPERIMENT = dataclasses.replace(
     wmt_transformer_base.EXPERIMENT,

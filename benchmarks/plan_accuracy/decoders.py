@@ -17,7 +17,7 @@ from benchmarks.plan_accuracy.checks import (
     ITS_SYSTEM,
     Check,
 )
-from dawnjax.models.configs.llama import SIZES
+from dawnjax.models.configs.llama import LLAMA_SIZES
 from dawnjax.plan.decoders import step as decoder_step
 from dawnjax.plan.decoders.step import PublishedStep, published_steps
 from dawnjax.plan.epochs import epochs
@@ -65,7 +65,7 @@ def family_of(row: PublishedStep) -> tuple[str, bool, str]:
     """A model, trained whole or by adapters, on TPUs or on GPUs: nearly one program."""
     platform = row.arrangement.system.accelerator.device.platform
     size = dataclasses.replace(row.model, lora=dataclasses.replace(row.model.lora, rank=0))
-    name = next(name for name, known in SIZES.items() if known == size)
+    name = next(name for name, known in LLAMA_SIZES.items() if known == size)
     return name, row.model.lora.rank > 0, platform
 
 

@@ -178,13 +178,14 @@ Model, optimizer, schedule, length and batch may change; task, data, target and 
 
 import dataclasses
 
-from dawnjax.experiments import {track.experiment} as baseline
+from dawnjax.own import load_experiment
 
+BASELINE = load_experiment("{track.experiment}")
 EXPERIMENT = dataclasses.replace(
-    baseline.EXPERIMENT,
+    BASELINE,
     name="{track.experiment}",
 {own}    # The only evaluation is the last.
-    evaluation=dataclasses.replace(baseline.EXPERIMENT.evaluation, {", ".join(evaluation)}),
+    evaluation=dataclasses.replace(BASELINE.evaluation, {", ".join(evaluation)}),
 )
 '''
 

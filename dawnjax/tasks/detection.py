@@ -49,7 +49,7 @@ Overlap = Annotated[float, Limit(lambda value: 0 < value <= 1, "lie in (0, 1]")]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Search:
+class DetectionSearch:
     """Choice of detections among all boxes of a network.
 
     Attributes:
@@ -87,7 +87,7 @@ class Detection(Task):
     evaluation_fields: ClassVar = ("search",)
     other_set_flags: ClassVar = {"data": "Another set that `dawnjax prepare --dataset=coco` wrote."}
 
-    search: Search = Search()
+    search: DetectionSearch = DetectionSearch()
 
     @abc.abstractmethod
     def answer(self, module: Any, inputs: Arrays, setting: Setting) -> Arrays:
@@ -224,7 +224,7 @@ def on_each_device(
     return split
 
 
-def detections(config: Search, corners: jax.Array, scores: jax.Array) -> jax.Array:
+def detections(config: DetectionSearch, corners: jax.Array, scores: jax.Array) -> jax.Array:
     """Detections of one image, in falling order of score: float32 [most, 6].
 
     Args:

@@ -26,7 +26,7 @@ from dawnjax.tasks import (
     region_targets,
     turned_images,
 )
-from dawnjax.tasks.detection import Detection, Search, detections, on_each_device
+from dawnjax.tasks.detection import Detection, DetectionSearch, detections, on_each_device
 from dawnjax.tasks.region_targets import Regions
 from dawnjax.tasks.task import AUGMENTATION, MODEL, Arrays, Moment, Setting, make_model
 
@@ -82,7 +82,7 @@ class InstanceSegmentation(Detection):
     arrays: ClassVar = ("image", "covered", "boxes", "classes", "masks")
     scored_on_host: ClassVar[str] = "masks in whole images and the figures of COCO"
 
-    search: Search = Search(most=100)
+    search: DetectionSearch = DetectionSearch(most=100)
     flip: Flip = "horizontal"
     regions: Regions = Regions()
 

@@ -229,7 +229,7 @@ GPT_OSS = Llama(
     has_biases=True,
     has_sinks=True,
 )
-SIZES: dict[str, Llama] = {
+LLAMA_SIZES: dict[str, Llama] = {
     "llama_3_2_1b": Llama(
         num_layers=16,
         width=2048,

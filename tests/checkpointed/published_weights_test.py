@@ -19,7 +19,7 @@ from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.errors import ConfigError
 from dawnjax.machine.mesh import make_mesh
-from dawnjax.models.configs.llama import SIZES
+from dawnjax.models.configs.llama import LLAMA_SIZES
 from dawnjax.programs import state_shapes
 from dawnjax.train_step import make_recipe
 
@@ -221,8 +221,8 @@ def test_the_settings_of_a_released_gpt_oss_are_those_of_our_size():
         "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
                          "truncate": false, "original_max_position_embeddings": 4096}}""")
     fields["layer_types"] = ["sliding_attention", "full_attention"] * 12
-    assert SIZES["gpt_oss_20b"].other_settings(fields, 0, 8192) == []
-    others = SIZES["gpt_oss_20b_mlperf"].other_settings(fields, 0, 8192)
+    assert LLAMA_SIZES["gpt_oss_20b"].other_settings(fields, 0, 8192) == []
+    others = LLAMA_SIZES["gpt_oss_20b_mlperf"].other_settings(fields, 0, 8192)
     assert {setting.flag.partition("=")[0].removeprefix("--model.") for setting in others} == {
         *("norm_epsilon", "experts.activation", "rotary.scaling", "rotary.factor", "windows"),
         *("rotary.original_length", "rotary.high"),

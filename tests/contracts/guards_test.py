@@ -158,6 +158,11 @@ def test_imports_point_one_way():
         if room(imported) == "dawnjax.experiments":
             knows = room(module) == "dawnjax.experiments" or module.endswith(".experiment_modules")
             assert knows, f"{where} imports {imported}"
+        # Recipes import as a user's file does, by the door that nothing else of the package takes.
+        if room(module) == "dawnjax.experiments" or imported == "dawnjax.own":
+            is_recipe = room(module) == "dawnjax.experiments"
+            takes = imported == "dawnjax.own" or room(imported) == "dawnjax.experiments"
+            assert is_recipe and takes, f"{where} imports {imported}"
 
 
 def test_blocks_do_not_choose_by_platform():
@@ -193,7 +198,8 @@ def test_rooms_rest_on_errors_and_limits_alone():
     base = {"dawnjax", "dawnjax.records", "dawnjax.errors", "dawnjax.limits", "dawnjax.text"}
     for module, imported in module_imports():
         of_the_run = ("dawnjax.capture", "dawnjax.checkpointed")
-        is_room = room(module) not in (module, "dawnjax.commands", *of_the_run)
+        stands_on_all = ("dawnjax.commands", "dawnjax.experiments", *of_the_run)
+        is_room = room(module) not in (module, *stands_on_all)
         # A study and a race run their trials by the door that a notebook takes.
         is_door = room(module) in ("dawnjax.study", "dawnjax.race") and imported == "dawnjax.api"
         # A plan compiles the programs of a run, in a process of its own.

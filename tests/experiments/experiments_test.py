@@ -20,7 +20,7 @@ from dawnjax.config.experiment_modules import experiment_names, load_experiment
 from dawnjax.config.run_options import MeshShape
 from dawnjax.input_pipeline.datasets.parallel_text import ParallelText
 from dawnjax.machine.mesh import make_mesh
-from dawnjax.models.configs.llama import SIZES
+from dawnjax.models.configs.llama import LLAMA_SIZES
 from dawnjax.models.experts import no_routing
 from dawnjax.official import export_mlperf
 from dawnjax.optim.optimizers import relative_schedule
@@ -127,9 +127,9 @@ def test_mlperfs_language_models_have_the_settings_of_their_references():
     assert llama.model.initial_std / math.sqrt(2 * llama.model.num_layers) == 0.0025
     assert lora.task.averages == "rows" and lora.data.masks_prompts and lora.data.rows == "apart"
     # Released weights keep the released settings.
-    released = SIZES["gpt_oss_20b"]
+    released = LLAMA_SIZES["gpt_oss_20b"]
     assert (released.windows, released.norm_epsilon) == ((128, 0), 1e-5)
-    assert not released.normalizes_queries and not SIZES["llama_3_1_8b"].scales_projections
+    assert not released.normalizes_queries and not LLAMA_SIZES["llama_3_1_8b"].scales_projections
 
 
 def test_an_export_names_the_rows_that_differ_from_the_reference():

@@ -14,7 +14,7 @@ from dawnjax.errors import ConfigError
 from dawnjax.limits import check_fields
 from dawnjax.models.causal_attention import causal_attention, visible
 from dawnjax.models.configs.experts import Experts
-from dawnjax.models.configs.llama import SIZES, Llama
+from dawnjax.models.configs.llama import LLAMA_SIZES, Llama
 from dawnjax.models.configs.lora import Lora
 from dawnjax.models.configs.published_llama import published_names
 from dawnjax.models.configs.rotary import Rotary
@@ -37,7 +37,7 @@ def shapes(config, vocabulary):
     return nnx.to_pure_dict(nnx.state(module, nnx.Param))
 
 
-# Of the models' published configurations; see `SIZES`.
+# Of the models' published configurations; see `LLAMA_SIZES`.
 @pytest.mark.parametrize(
     ("name", "vocabulary", "expected"),
     [
@@ -51,7 +51,7 @@ def shapes(config, vocabulary):
     ],
 )
 def test_published_sizes_have_their_published_parameters(name, vocabulary, expected):
-    leaves = jax.tree.leaves(shapes(SIZES[name], vocabulary))
+    leaves = jax.tree.leaves(shapes(LLAMA_SIZES[name], vocabulary))
     assert sum(math.prod(leaf.shape) for leaf in leaves) == expected
 
 
@@ -66,20 +66,20 @@ def test_published_sizes_have_their_published_parameters(name, vocabulary, expec
     ],
 )
 def test_products_of_a_token(name, vocabulary, expected):
-    assert SIZES[name].products_per_token(vocabulary) == expected
+    assert LLAMA_SIZES[name].products_per_token(vocabulary) == expected
 
 
 def test_mlperfs_adapters_have_their_parameters():
     lora = Lora(rank=16, alpha=32, targets=("qkv", "output"))
-    config = dataclasses.replace(SIZES["llama_2_70b"], lora=lora, param_dtype="bfloat16")
+    config = dataclasses.replace(LLAMA_SIZES["llama_2_70b"], lora=lora, param_dtype="bfloat16")
     params = shapes(config, 32_000)
     assert sum(leaf.size for leaf in jax.tree.leaves(params["adapters"])) == 44_564_480
     assert params["blocks"]["query"].dtype == jnp.bfloat16
 
 
-@pytest.mark.parametrize("name", [*SIZES])
+@pytest.mark.parametrize("name", [*LLAMA_SIZES])
 def test_every_parameter_names_its_axes_and_its_published_tensors(name):
-    config = SIZES[name]
+    config = LLAMA_SIZES[name]
     if "mlperf" in name:
         config = dataclasses.replace(config, lora=Lora(rank=2))
     named, published = config.logical_axes(), published_names(config)

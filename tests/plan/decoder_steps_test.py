@@ -7,7 +7,7 @@ import pytest
 
 from dawnjax.errors import RunError
 from dawnjax.machine.mesh_shape import MeshShape
-from dawnjax.models.configs.llama import SIZES
+from dawnjax.models.configs.llama import LLAMA_SIZES
 from dawnjax.plan.decoders import step as decoder_step
 from dawnjax.plan.decoders.terms import (
     LAYERS,
@@ -54,7 +54,7 @@ def test_flops_of_a_token_are_those_of_the_published_sizes(
     name, length, vocabulary, products, attention
 ):
     arrangement = arranged(length=length, vocabulary=vocabulary)
-    model, tokens = SIZES[name], arrangement.tokens
+    model, tokens = LLAMA_SIZES[name], arrangement.tokens
     assert product_flops(model, arrangement) / tokens == pytest.approx(products * 1e9, rel=1e-3)
     # The backward pass of fused attention takes 2.5 forward passes, and not 2.
     causal = attention_flops(model, arrangement) / tokens * 3 / 3.5
@@ -66,16 +66,16 @@ def test_flops_of_a_token_are_those_of_the_published_sizes(
 
 def test_parameters_are_the_published_ones_but_for_norms():
     for name, count in (("llama_3_1_8b", 8_030_261_248), ("llama_3_1_70b", 70_553_706_496)):
-        model = SIZES[name]
+        model = LLAMA_SIZES[name]
         norms = (2 * model.num_layers + 1) * model.width
         assert parameters(model, 128_256) + norms == count
-    mixtral = SIZES["mixtral_8x7b"]
+    mixtral = LLAMA_SIZES["mixtral_8x7b"]
     norms = (2 * mixtral.num_layers + 1) * mixtral.width
     assert parameters(mixtral, 32_000) + norms == 46_702_792_704
 
 
 def test_what_is_computed_again_and_what_is_frozen():
-    model = SIZES["llama_3_1_8b"]
+    model = LLAMA_SIZES["llama_3_1_8b"]
     plain = arranged()
     again = dataclasses.replace(plain, recomputed=("gate", "up", "attention"))
     more = product_flops(model, again) - product_flops(model, plain)
@@ -90,7 +90,7 @@ def test_what_is_computed_again_and_what_is_frozen():
 
 def test_experts_on_a_gpu_multiply_all_rows():
     """XLA expands `ragged_dot` there: 4 of 32 experts cost as much as 128, and MFU counts 4."""
-    model = SIZES["gpt_oss_20b_mlperf"]
+    model = LLAMA_SIZES["gpt_oss_20b_mlperf"]
     ragged, expanded = (arranged("h100:64", rows=64, is_expanded=e) for e in (False, True))
     more = product_flops(model, expanded) - product_flops(model, ragged)
     mlp = 3 * 2880 * 2880
@@ -103,7 +103,7 @@ def test_experts_on_a_gpu_multiply_all_rows():
 
 
 def test_the_expert_axis_splits_experts_and_nothing_else():
-    model = SIZES["gpt_oss_20b_mlperf"]
+    model = LLAMA_SIZES["gpt_oss_20b_mlperf"]
     arrangement = arranged("h100:64", MeshShape(data=1, fsdp=16, expert=4), rows=64)
     routed = 24 * 32 * 3 * 2880 * 2880
     outside = parameters(model, 128_256) - routed
@@ -114,14 +114,14 @@ def test_the_expert_axis_splits_experts_and_nothing_else():
 
 
 def test_a_device_updates_all_that_it_holds():
-    model = SIZES["llama_3_1_8b"]
+    model = LLAMA_SIZES["llama_3_1_8b"]
     split, whole = (arranged(mesh=mesh) for mesh in (MeshShape(data=1, fsdp=8), MeshShape(data=8)))
     more = memory_bytes(model, whole) - memory_bytes(model, split)
     assert more == pytest.approx(28 * parameters(model, 128_256) * (1 - 1 / 8))
 
 
 def test_chunks_of_the_loss_and_gathers_of_the_text_are_made_again():
-    plain = SIZES["llama_3_1_8b"]
+    plain = LLAMA_SIZES["llama_3_1_8b"]
     chunked = dataclasses.replace(plain, loss_chunk=1024)
     arrangement = arranged()
     more = product_flops(chunked, arrangement) - product_flops(plain, arrangement)
@@ -140,7 +140,7 @@ def test_chunks_of_the_loss_and_gathers_of_the_text_are_made_again():
 def test_the_interval_is_wider_where_no_published_step_is_alike():
     factors = decoder_step.fitted(accelerators()["h200"])
     eight, one, experts = (
-        (SIZES[name], arranged("h200:64", rows=64))
+        (LLAMA_SIZES[name], arranged("h200:64", rows=64))
         for name in ("llama_3_1_8b", "llama_3_2_1b", "gpt_oss_20b_mlperf")
     )
     assert factors.spread_at(*eight) == pytest.approx(factors.spread)
@@ -151,14 +151,14 @@ def test_the_interval_is_wider_where_no_published_step_is_alike():
     # Published steps on H100 multiply in 8 bits, and ours in 16.
     factors = decoder_step.fitted(accelerators()["h100"])
     low, high = (
-        factors.spread_at(SIZES["llama_3_1_8b"], arranged("h100:64", rows=64, products=dtype))
+        factors.spread_at(LLAMA_SIZES["llama_3_1_8b"], arranged("h100:64", rows=64, products=dtype))
         for dtype in ("float8", "bfloat16")
     )
     assert low == pytest.approx(factors.spread) and high > 2 * low
 
 
 def test_a_window_sees_its_tokens_alone():
-    plain = SIZES["gpt_oss_20b_mlperf"]
+    plain = LLAMA_SIZES["gpt_oss_20b_mlperf"]
     whole = dataclasses.replace(plain, windows=())
     narrow = dataclasses.replace(plain, windows=(129,))
     arrangement = arranged()
@@ -169,7 +169,7 @@ def test_a_window_sees_its_tokens_alone():
 
 def test_attention_of_products_moves_its_scores_through_memory():
     """Four blocks of queries see 10 of 16 parts of the pairs; with `context` each sees all."""
-    model = SIZES["llama_3_1_8b"]
+    model = LLAMA_SIZES["llama_3_1_8b"]
     fused, blocks = arranged(), arranged(is_fused=False)
     whole = dataclasses.replace(blocks, mesh=MeshShape(data=1, fsdp=4, context=2))
     assert seen_pairs(model, fused) == 8192 / 2
@@ -184,7 +184,7 @@ def test_attention_of_products_moves_its_scores_through_memory():
 
 
 def test_collectives_lie_on_the_axis_of_their_term():
-    model = SIZES["llama_3_1_8b"]
+    model = LLAMA_SIZES["llama_3_1_8b"]
     mesh = MeshShape(data=2, fsdp=4, context=2, model=4)
     arrangement = arranged("v5p:4x4x4", mesh, rows=64)
     found = list(exchanges(model, arrangement))
@@ -207,7 +207,7 @@ def test_collectives_lie_on_the_axis_of_their_term():
 
 def test_a_rack_is_one_domain():
     """72 GPUs of a GB200 reach each other over NVLink, 64 of a B200 over the network of hosts."""
-    model = SIZES["llama_3_1_8b"]
+    model = LLAMA_SIZES["llama_3_1_8b"]
     rack, hosts = (
         terms(model, arranged(f"{name}:64", rows=64))[WEIGHTS] for name in ("gb200", "b200")
     )
@@ -218,7 +218,7 @@ def test_a_rack_is_one_domain():
 
 
 def test_a_chip_without_a_dtype_says_so():
-    model = SIZES["llama_3_1_8b"]
+    model = LLAMA_SIZES["llama_3_1_8b"]
     eight, four = (
         terms(model, arranged("b200:8", products=dtype))[f"products in {bits} bits"]
         for dtype, bits in (("float8", 8), ("float4", 4))

@@ -27,7 +27,7 @@ from dawnjax.models.configs.resnet import ResNet
 from dawnjax.optim.optimizers import learning_rate
 from dawnjax.runs import kept_pictures
 from dawnjax.tasks import pictures
-from dawnjax.tasks.detection import Search, detections
+from dawnjax.tasks.detection import DetectionSearch, detections
 from dawnjax.tasks.object_detection import ObjectDetection
 from dawnjax.train_step import execution_of, make_recipe
 
@@ -52,14 +52,14 @@ def test_another_model_and_other_data_are_one_line():
 def test_detections_by_hand():
     corners = jnp.array([[0.0, 0, 1, 1], [0, 0, 1, 0.5], [0, 0, 1, 0.49], [0.5, 0.5, 1, 1]])
     scores = jnp.array([[0.9, 0.1], [0.8, 0.04], [0.7, 0.5], [0.05, jnp.nan]])
-    found = np.asarray(detections(Search(most=6, most_a_class=4), corners, scores))
+    found = np.asarray(detections(DetectionSearch(most=6, most_a_class=4), corners, scores))
     # Of the first class, box 1 overlaps box 0 by exactly a half and goes, box 2 by less; box 3 is
     # not above 0.05. Of the second, boxes 2 and 0 stay; no number is no score.
     wanted = [(0, 0.9, 1), (2, 0.7, 1), (2, 0.5, 2), (0, 0.1, 2)]
     assert [(round(float(s), 4), int(c)) for s, c in found[:4, 4:]] == [w[1:] for w in wanted]
     np.testing.assert_array_equal(found[:4, :4], corners[jnp.array([w[0] for w in wanted])])
     assert not found[4:].any()
-    fewer = np.asarray(detections(Search(most=1, most_a_class=1), corners, scores))
+    fewer = np.asarray(detections(DetectionSearch(most=1, most_a_class=1), corners, scores))
     np.testing.assert_allclose(fewer, found[:1])
 
 

@@ -110,9 +110,9 @@ def published_steps() -> tuple[PublishedStep, ...]:
 
 def arranged(row: Mapping[str, str]) -> tuple["Llama", Arrangement]:
     """Model and arrangement of a row of a table such as `steps.csv`."""
-    from dawnjax.models.configs.llama import SIZES
+    from dawnjax.models.configs.llama import LLAMA_SIZES
 
-    model = SIZES[row["model"]]
+    model = LLAMA_SIZES[row["model"]]
     if row["adapters"]:
         lora = dataclasses.replace(model.lora, rank=int(row["adapters"]))
         model = dataclasses.replace(model, lora=lora)
