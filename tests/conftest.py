@@ -11,6 +11,8 @@ from pathlib import Path
 # with fewer threads than devices a collective waits for a device that cannot run.
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["NPROC"] = "16"
+# Tables are cut to the terminal's width; tests of narrow ones say theirs.
+os.environ["COLUMNS"] = "200"
 
 from quick_compilation import QUICK, flags_with
 

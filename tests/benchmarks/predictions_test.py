@@ -61,7 +61,6 @@ def made_result(top, name, minutes, accelerator, nodes, per_node, benchmark="lla
 
 
 def test_a_folder_of_results_is_scored(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
     made_result(tmp_path, "near", 80, "NVIDIA Blackwell GPU (B200-SXM-180GB)", 1, 8)
     made_result(tmp_path, "slow", 800, "NVIDIA GB200", 2, 4)
     made_result(tmp_path, "other", 80, "NVIDIA B200-SXM-180GB", 3, 8)

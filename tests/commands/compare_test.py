@@ -136,8 +136,7 @@ def test_a_trial_that_alone_decides_is_named_and_decides_nothing(folders, capsys
     assert verdict.startswith("undecided: the trial of seed 3 of B took 200 times the median")
 
 
-def test_a_study_alone_compares_its_arms(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
+def test_a_study_alone_compares_its_arms(tmp_path, capsys):
     times = [10.0, 10.0, 15.0, 10.0, 15.0, 10.0]
     out = tmp_path / "s"
     study, arms, _ = made_study(out, {"3": [*times], "4": [2 * time for time in times]})

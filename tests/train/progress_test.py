@@ -22,7 +22,6 @@ class Terminal(io.StringIO):
 
 def test_a_live_line_has_the_phase_and_what_is_known_of_the_run(monkeypatch):
     written = Terminal()
-    monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(sys, "stderr", written)
     shown = []
     add = Progress.add_task
