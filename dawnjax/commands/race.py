@@ -5,18 +5,18 @@ import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
 from dawnjax import records
 from dawnjax.commands.answer import Answer
+from dawnjax.commands.new import write_new
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
+from dawnjax.race import board, tracks
+from dawnjax.race.tracks import Track as ReadTrack
+from dawnjax.race.verdicts import JudgedEntry
 from dawnjax.text import escaped
-
-if TYPE_CHECKING:
-    from dawnjax.race.tracks import Track as ReadTrack
 
 USAGE = """dawnjax race [tracks [TRACK]]
        dawnjax race new NAME --track=TRACK
@@ -91,95 +91,6 @@ class Track:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class JudgedTrial:
-    """A trial by the judge's clock and evaluation; `quality` is the target's metric."""
-
-    seed: int
-    reached: bool
-    seconds: float
-    quality: float | None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class JudgedSide:
-    """Trials of one side, in the order of the rounds.
-
-    Attributes:
-      preparation_seconds: Before a trial asks for its data, on average.
-    """
-
-    trials: tuple[JudgedTrial, ...]
-    preparation_seconds: float
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Beside:
-    """Trials beside those of a rival.
-
-    Attributes:
-      word: `faster` or `slower` at the level of this look, at a budget `better` or `worse`, else
-        `undecided`.
-      ratio: Expected time over that of the rival; null at a budget.
-      better: Of the rounds that differ, the fraction that ended better than the rival's; null
-        without any.
-      differ: Rounds that ended with another quality than the rival's; null unless at a budget.
-      equal: Rounds that ended with the same; null likewise.
-      gain: By how much the mean quality is better; null likewise, or where a trial has none.
-      low: Lower end of the interval of that level, of the ratio or the fraction.
-      high: Upper end likewise.
-      error_probability: Chance of a false verdict that this look has.
-      p_value: Probability of such a difference between equal sides.
-    """
-
-    word: str
-    ratio: float | None
-    better: float | None
-    differ: int | None
-    equal: int | None
-    gain: float | None
-    low: float | None
-    high: float | None
-    error_probability: float
-    p_value: float
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """Verdict on an entry.
-
-    Attributes:
-      recipe: Hash of what was judged.
-      code: Whose code a run executed.
-      word: `accepted`, `tie`, `slower`, `worse` or `refused`.
-      rule: Rule that it broke; empty for none.
-      why: How it broke it.
-      rival: The standing record's name, or the baseline.
-      tries: Against this rival, this one included.
-      error_probability: Chance of a false verdict that this try has.
-      baseline: The entry beside the baseline.
-      record: Beside the standing record; null where the baseline is the rival.
-      sides: Trials of each side, by its name.
-    """
-
-    name: str
-    track: str
-    recipe: str
-    code: str
-    date: str
-    word: str
-    rule: str
-    why: str
-    rival: str
-    tries: int
-    error_probability: float
-    baseline: Beside | None
-    record: Beside | None
-    sides: dict[str, JudgedSide]
-    hardware: str
-    versions: dict[str, str]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Row:
     """An entry on a board.
 
@@ -192,7 +103,7 @@ class Row:
     rank: str
     name: str
     code: str
-    verdict: Verdict | None
+    verdict: JudgedEntry | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -210,7 +121,7 @@ class Result:
     part: str
     tracks: tuple[Track, ...] = ()
     path: str | None = None
-    verdict: Verdict | None = None
+    verdict: JudgedEntry | None = None
     board: tuple[Row, ...] = ()
 
 
@@ -271,8 +182,6 @@ def _needed(values: flags.FlagValues, name: str) -> str:
 
 
 def _tracks(names: list[str], values: flags.FlagValues) -> Answer:
-    from dawnjax.race import tracks
-
     found = [tracks.read_track(name) for name in names or tracks.track_names()]
     next_ = []
     if names:
@@ -285,34 +194,22 @@ def _tracks(names: list[str], values: flags.FlagValues) -> Answer:
     return Answer(result=Result(part="tracks", tracks=told), text=text, next=next_)
 
 
-def _told_track(track: "ReadTrack") -> Track:
-    return Track(
-        name=track.name,
-        title=track.title,
-        platform=track.platform,
-        experiment=track.experiment,
-        flags=track.flags,
-        baseline_flags=track.baseline_flags,
-        aim=track.aim,
-        metric=track.target.metric,
-        direction=track.target.direction,
-        target=None if track.budget else track.target.value,
-        budget_unit=track.budget and track.budget.unit,
-        budget=track.budget and track.budget.amount,
-        data_fingerprint=track.data_fingerprint,
-        data_benchmark=track.data_benchmark,
-        data_note=track.data_note,
-        rounds=track.rounds,
-        run_seconds=track.limits.seconds,
-        memory_gib=track.limits.memory_gib,
-        disk_gib=track.limits.disk_gib,
-    )
+def _told_track(track: ReadTrack) -> Track:
+    fields = dataclasses.asdict(track) | {
+        "aim": track.aim,
+        "metric": track.target.metric,
+        "direction": track.target.direction,
+        "target": None if track.budget else track.target.value,
+        "budget_unit": track.budget and track.budget.unit,
+        "budget": track.budget and track.budget.amount,
+        "run_seconds": track.limits.seconds,
+        "memory_gib": track.limits.memory_gib,
+        "disk_gib": track.limits.disk_gib,
+    }
+    return records.convert(records.plain(fields), Track, others=True)
 
 
 def _new(names: list[str], values: flags.FlagValues) -> Answer:
-    from dawnjax.commands.new import write_new
-    from dawnjax.race import tracks
-
     track = tracks.read_track(_needed(values, "track"))
     path = write_new(_one(names, "name"), tracks.recipe_text(track))
     submit = shlex.join(["dawnjax", "race", "submit", str(path), f"--track={track.name}"])
@@ -348,27 +245,17 @@ def _verify(paths: list[str], values: flags.FlagValues) -> Answer:
         name = verdict.name
         lines.append(escaped(f"judged on {verdict.date} as {name}: a recipe is judged once"))
     status = _STATUS[verdict.word]
-    board = shlex.join(["dawnjax", "race", "board", str(folder.parent)])
+    ranked = shlex.join(["dawnjax", "race", "board", str(folder.parent)])
     return Answer(
-        result=Result(part="verify", verdict=_told(verdict)),
+        result=Result(part="verify", verdict=verdict),
         text="\n".join(lines),
         status=status,
         reasons=[verdict.text().splitlines()[0]] if status else (),
-        next=[board],
+        next=[ranked],
     )
 
 
-def _told(verdict: Any) -> Verdict:
-    # A field that an earlier verdict lacks has its default, of which `plain` alone knows nothing.
-    plain = records.plain(dataclasses.asdict(verdict))
-    for part in filter(None, (plain, plain.get("baseline"), plain.get("record"))):
-        part["error_probability"] = part.pop("level")
-    return records.convert(plain, Verdict, others=True)
-
-
 def _board(paths: list[str], values: flags.FlagValues) -> Answer:
-    from dawnjax.race import board
-
     boards = board.read_board(_one(paths, "folder of entries"))
     if page := _path(values, "html"):
         records.write(page, board.board_page(boards))
@@ -378,7 +265,7 @@ def _board(paths: list[str], values: flags.FlagValues) -> Answer:
             rank=place.rank,
             name=place.name,
             code=place.code,
-            verdict=place.verdict and _told(place.verdict),
+            verdict=place.verdict,
         )
         for track, places in boards.items()
         for place in places

@@ -93,7 +93,7 @@ def verify(
         rival=rival.name,
         records_before=record_verdict.records_before + 1 if record_verdict else 0,
         tries=tries,
-        level=level,
+        error_probability=level,
         versions=installed(),
     )
     with tempfile.TemporaryDirectory(prefix="dawnjax-race-") as work:
@@ -157,7 +157,7 @@ class _Race:
         at = looks(rounds, is_at_budget=self.course.track.budget is not None)
         first, began = 0, time.monotonic()
         seeds = secrets.SystemRandom().sample(range(2**31), rounds)
-        for look, level in zip(at, nominal_levels(at, made.level), strict=True):
+        for look, level in zip(at, nominal_levels(at, made.error_probability), strict=True):
             for place in range(first + 1, look + 1):
                 times = self._round(seeds[place - 1])
                 left = (time.monotonic() - began) / place * (rounds - place)

@@ -21,7 +21,7 @@ from dawnjax.statistics.interval import FEWEST_TRIALS, percent
 from dawnjax.statistics.looks import looks_of
 from dawnjax.statistics.sample import Sample
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 LEVEL = 0.01
 """Chance that of all tries against one record any that is no faster is found faster or slower."""
@@ -83,14 +83,16 @@ class Beside:
     """Trials beside those of a rival.
 
     Attributes:
-      word: At the level of this look: `faster` or `slower`, at a budget `better` or `worse`.
-      ratio: Expected time over that of the rival; at a budget None.
+      word: `faster` or `slower`, at a budget `better` or `worse`, where this look decides it.
+      ratio: Expected time over that of the rival; None at a budget.
       better: Of the rounds that differ, the fraction that ended better than the rival's; None
         without any.
-      differ, equal: Rounds that ended with another quality than the rival's, and the others; None
-        unless at a budget.
-      low, high: Interval of the ratio or of the fraction, of that level.
+      differ: Rounds that ended with another quality than the rival's; None unless at a budget.
+      equal: Rounds that ended with the same; None likewise.
+      low: Lower end of the interval of the ratio or of the fraction.
+      high: Upper end likewise.
       gain: By how much the mean quality is better; None where a trial has none.
+      error_probability: Chance of a false verdict that this look has.
       p_value: Probability of such a difference between equal sides.
     """
 
@@ -102,7 +104,7 @@ class Beside:
     low: float | None
     high: float | None
     gain: float | None = None
-    level: float
+    error_probability: float
     p_value: float
 
     @property
@@ -113,7 +115,7 @@ class Beside:
 
     def text(self) -> str:
         low, high = ("no end" if end is None else f"{end:.3f}" for end in (self.low, self.high))
-        ends = f"({percent(1 - self.level)}: {low} to {high}), p {self.p_value:.2g}"
+        ends = f"({percent(1 - self.error_probability)}: {low} to {high}), p {self.p_value:.2g}"
         if self.differ == 0:
             return "all rounds ended equal"
         if self.better is not None and self.differ is not None:
@@ -137,7 +139,7 @@ def compared(own: SideResult, rival: SideResult, level: float, track: Track) -> 
         ratio=pair.ratio,
         low=interval and interval.low,
         high=interval and interval.high,
-        level=level,
+        error_probability=level,
         p_value=p_value,
     )
 
@@ -167,7 +169,7 @@ def _compared_at_budget(own: SideResult, rival: SideResult, level: float, direct
         low=ends and float(ends.low),
         high=ends and float(ends.high),
         gain=means[0] - means[1] if min(means) > -math.inf else None,
-        level=level,
+        error_probability=level,
         p_value=p_value,
     )
 
@@ -187,16 +189,19 @@ class JudgedEntry:
     """Verdict on an entry.
 
     Attributes:
-      recipe: Hash of what was judged (`Entry.recipe`).
-      code: Whose code a run executed (`Entry.code`).
+      recipe: Hash of what was judged.
+      code: Whose code a run executed.
       word: `accepted`, where it is faster than the standing record.
       rule: Rule that it broke; empty for none.
+      why: How it broke it.
       rival: The standing record's name, or the baseline.
       records_before: Records that stood one after the other before this one; 0 where the baseline
         was the rival. Of accepted entries the one with the most stands.
       tries: Against this rival, this one included.
-      level: Of this try: what is left to it of `LEVEL`.
-      baseline, record: The entry beside both; `record` is None where the baseline is the rival.
+      error_probability: Chance of a false verdict that this try has.
+      baseline: The entry beside the baseline.
+      record: Beside the standing record; None where the baseline is the rival.
+      sides: Trials of each side, by its name.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -211,7 +216,7 @@ class JudgedEntry:
     rival: str = BASELINE
     records_before: int = 0
     tries: int = 1
-    level: float = LEVEL
+    error_probability: float = LEVEL
     baseline: Beside | None = None
     record: Beside | None = None
     sides: dict[str, SideResult] = dataclasses.field(default_factory=dict)
@@ -229,7 +234,9 @@ class JudgedEntry:
             lines.append(f"beside {BASELINE}: {self.baseline.text()}")
         if self.record is not None:
             lines.append(f"beside {self.rival}: {self.record.text()}")
-        lines.append(f"try {self.tries} against {self.rival}, at a level of {self.level:.2g}")
+        lines.append(
+            f"try {self.tries} against {self.rival}, at a level of {self.error_probability:.2g}"
+        )
         return "\n".join(lines)
 
     def _because(self) -> str:

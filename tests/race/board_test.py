@@ -17,7 +17,9 @@ def judge(folder, word, ratio, **more):
     entry = read_entry(folder)
     trial = JudgedTrial(seed=9, reached=True, seconds=10 * (ratio or 1), quality=0.99)
     low, high = ratio and ratio - 0.1, ratio and ratio + 0.1
-    beside = Beside(word="faster", ratio=ratio, low=low, high=high, level=0.01, p_value=0.001)
+    beside = Beside(
+        word="faster", ratio=ratio, low=low, high=high, error_probability=0.01, p_value=0.001
+    )
     verdict = JudgedEntry(
         name=entry.name,
         track="digits",

@@ -133,7 +133,7 @@ def test_tries_against_one_record_share_the_level_and_names_or_comments_are_no_n
         folder, _ = write_entry(tmp_path, name, changes=f"num_epochs={epochs},")
         verdict, is_earlier = verified(folder)
         assert not is_earlier and verdict.word == "tie" and verdict.name == name
-        levels.append(verdict.level)
+        levels.append(verdict.error_probability)
     assert levels == pytest.approx([0.01 / 2, 0.01 / 6, 0.01 / 12])
     count = runs.count
     # The same fields under another name, in a file with one line more.

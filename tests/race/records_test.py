@@ -20,7 +20,9 @@ def test_an_entry_of_this_repository_stands(name):
     rules.check(ENTRIES / name, entry, track)
     verdict = read_verdict(ENTRIES / VERDICTS, name, entry.recipe)
     assert verdict is not None and verdict.word != "refused"
-    beside = compared(verdict.sides[name], verdict.sides[BASELINE], verdict.level, track)
+    beside = compared(
+        verdict.sides[name], verdict.sides[BASELINE], verdict.error_probability, track
+    )
     assert verdict.baseline is not None and verdict.baseline.text() == beside.text()
 
 
