@@ -50,7 +50,7 @@ _RUN = (
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """What one part showed.
+    """A part of the machine that was tried.
 
     Attributes:
       state: `unknown` where there is nothing to compare with.

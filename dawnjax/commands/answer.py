@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import inspect
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -112,13 +113,18 @@ def _describe(definition: dict[str, Any], kind: type) -> None:
     from dawnjax.config.flag_tree import attribute_docs
 
     summary, *_ = inspect.cleandoc(kind.__doc__ or "").splitlines()
-    definition["description"] = summary
+    definition["description"] = _for_json(summary)
     for name, text in attribute_docs(kind).items():
         if name in definition["properties"]:
-            definition["properties"][name]["description"] = text
+            definition["properties"][name]["description"] = _for_json(text)
     # All fields of a record are written.
     definition["required"] = list(definition["properties"])
     definition["additionalProperties"] = False
+
+
+def _for_json(text: str) -> str:
+    """Docstring of a record, which says `None` where it is read in Python."""
+    return re.sub(r"\bNone\b", "null", text)
 
 
 def _classes(kind: Any) -> dict[str, type]:

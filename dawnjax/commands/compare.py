@@ -2,39 +2,37 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
 
 from absl import flags
 
 from dawnjax import records
 from dawnjax.commands.answer import Answer
-from dawnjax.commands.told_comparison import (
-    ArmQualities,
-    Change,
-    Decision,
-    IsoQuality,
-    Quality,
-    Side,
-    ToldComparison,
-)
-from dawnjax.commands.told_study import Disturbed, Verdict, told_ladder, told_study
+from dawnjax.commands.told_comparison import ArmQualities, Quality, Side, ToldComparison
+from dawnjax.commands.told_study import Disturbed, Ladder, Verdict, told_study
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.other_logs import flags as column_flags
 from dawnjax.page.table import of_words
 from dawnjax.page.words import count, counted, of_name, rounded
+from dawnjax.statistics.budget import QualityVerdict
+from dawnjax.statistics.verdict import Verdict as JudgedTimes
+from dawnjax.statistics.verdict import judge
+from dawnjax.study import at_budget, changes
+from dawnjax.study.changes import Change
+from dawnjax.study.disturbed import Disturbed as DisturbedTrials
+from dawnjax.study.disturbed import disturbed
+from dawnjax.study.figures import StudyFigures, read_figures
+from dawnjax.study.ladder import ladder
+from dawnjax.study.sides import Side as ReadSide
+from dawnjax.study.sides import apart, read_side, refuse_shared_trials
+from dawnjax.study.text import next_commands, text_of
 from dawnjax.text import ends_text
 from dawnjax.trials.group import OTHER
+from dawnjax.trials.labels import label
 
-if TYPE_CHECKING:
-    from dawnjax.statistics.budget import QualityVerdict
-    from dawnjax.statistics.verdict import Verdict as JudgedTimes
-    from dawnjax.study.at_budget import Budget, Iso, Qualities
-    from dawnjax.study.changes import Change as Changed
-    from dawnjax.study.disturbed import Disturbed as DisturbedTrials
-    from dawnjax.study.figures import StudyFigures
-    from dawnjax.study.sides import Side as ReadSide
+Asked = tuple[Sequence[at_budget.Budget], str, float | None]
+"""Budgets, metric and margin of a comparison of qualities."""
 
 MOST_FIELDS = 20
 """Changed fields in the text; the JSON has all."""
@@ -126,9 +124,6 @@ def main(argv: list[str]) -> Answer:
     limit, worst = (flag_values[f"fail_if_{what}_by"].value for what in ("slower", "worse"))
     if limit is not None and (worst is not None or flag_values["at"].value):
         raise ConfigError("--fail_if_slower_by is of times; --at and --fail_if_worse_by are not")
-    # Imported here so that --help does without them.
-    from dawnjax.study import at_budget, sides
-
     budgets = at_budget.parse(flag_values["at"].value or ())
     if len(paths) == 1:
         if _study(paths[0], 0.05).study.kind == "ladder":
@@ -138,13 +133,13 @@ def main(argv: list[str]) -> Answer:
             asked = (budgets, given.metric, margin)
             return _arms_at(paths[0], asked, worst is not None)
         return _arms(paths[0], _margin(flag_values), limit is not None)
-    first, second = (sides.read_side(path, given) for path in paths)
+    first, second = (read_side(path, given) for path in paths)
     has_target = any(side.entry.target.value is not None for side in (first, second))
     if budgets or worst is not None or not has_target:
         if limit is not None:
             raise ConfigError("--fail_if_slower_by is of the times to a target: give --target")
         margin = _quality_margin(flag_values)
-        sides.refuse_shared_trials(first, second)
+        refuse_shared_trials(first, second)
         asked = (budgets, given.metric, margin)
         return _qualities(first, second, asked, worst is not None, argv)
     return _times(first, second, _margin(flag_values), limit is not None, argv)
@@ -152,8 +147,6 @@ def main(argv: list[str]) -> Answer:
 
 def _ladder(paths: list[str], flag_values: flags.FlagValues) -> Answer:
     """The gains of a change over several sizes, and their trend."""
-    from dawnjax.study import at_budget, ladder, sides
-
     if any(flag_values[f"fail_if_{what}_by"].value is not None for what in ("slower", "worse")):
         raise ConfigError("a ladder is no gate: compare the arms of one size")
     budgets = at_budget.parse(flag_values["at"].value or ())
@@ -169,16 +162,16 @@ def _ladder(paths: list[str], flag_values: flags.FlagValues) -> Answer:
     else:
         if len(paths) % 2 or len(paths) < 6:
             raise ConfigError(f"--ladder takes A1 B1 A2 B2 A3 B3 or more; {len(paths)} were given")
-        read = [sides.read_side(path, given) for path in paths]
+        read = [read_side(path, given) for path in paths]
         pairs = list(zip(read[::2], read[1::2], strict=True))
-    found = ladder.ladder(
+    found = ladder(
         pairs,
         sizes=sizes,
         budget=budgets[0] if budgets else None,
         metric=given.metric,
         margin=_quality_margin(flag_values),
     )
-    told = ToldComparison(ladder=told_ladder(found.to_json()))
+    told = ToldComparison(ladder=records.convert(found.to_json(), Ladder))
     return Answer(result=told, text="\n".join(found.lines()))
 
 
@@ -208,20 +201,17 @@ def _quality_margin(flag_values: flags.FlagValues) -> float | None:
 
 
 def _times(
-    first: "ReadSide", second: "ReadSide", margin: float, is_gate: bool, argv: Sequence[str]
+    first: ReadSide, second: ReadSide, margin: float, is_gate: bool, argv: Sequence[str]
 ) -> Answer:
-    from dawnjax.statistics import verdict
-    from dawnjax.study import at_budget, changes, disturbed, sides
-
     if first.entry.target != second.entry.target:
         names = [side.entry.target.words() for side in (first, second)]
         raise ConfigError(
             f"A was trained to {names[0]} and B to {names[1]}: times to different targets are not "
             "compared"
         )
-    sides.refuse_shared_trials(first, second)
-    judged = verdict.judge(first.sample, second.sample, margin)
-    calm = disturbed.disturbed(first.entry.trials, second.entry.trials)
+    refuse_shared_trials(first, second)
+    judged = judge(first.sample, second.sample, margin)
+    calm = disturbed(first.entry.trials, second.entry.trials)
     without = calm and calm.verdict(margin)
     is_same, mathematics = changes.same_mathematics(first, second)
     iso = at_budget.iso(first.entry, second.entry)
@@ -232,8 +222,6 @@ def _times(
         effect="ratio of expected times, B over A",
         found=judged.ratio,
         advice=None if nothing else judged.advice,
-        paths=(first.given, second.given),
-        argv=argv,
     )
     result = ToldComparison(
         a=_told_side(first),
@@ -243,32 +231,30 @@ def _times(
         same_mathematics=is_same,
         mathematics=mathematics,
         changed_fields=tuple(changes.changed_fields(first, second)),
-        changes=_told_changes(changes.changes(first, second)),
-        step_parts=_told_changes(changes.step_parts(first, second)),
-        ops=_told_changes(changes.op_changes(first, second), "s a step"),
-        cautions=(*at_budget.other_clocks(*entries), *sides.apart(*entries)),
-        iso_quality=_told_iso(iso),
-        decision=_told_decision(decision),
+        changes=tuple(changes.changes(first, second)),
+        step_parts=tuple(changes.step_parts(first, second)),
+        ops=tuple(changes.op_changes(first, second)),
+        cautions=(*at_budget.other_clocks(*entries), *apart(*entries)),
+        iso_quality=iso,
+        decision=decision,
     )
     lines = [_text(first, second, judged, _without_line(calm, without), result)]
     if iso is not None and (sentence := iso.sentence(first.entry.target.metric)):
         lines += ["", sentence]
-    lines.append(at_budget.decision_line(decision, nothing))
+    lines.append(decision.line(nothing))
     gate = _gate_words("", judged, calm) if is_gate else []
     status = _gate(judged, calm) if is_gate else ExitStatus.DONE
-    return _answer(result, [*lines, *gate], status, nothing or judged.why, decision)
+    return _answer(result, [*lines, *gate], status, nothing or judged.why, argv)
 
 
 def _qualities(
-    first: "ReadSide",
-    second: "ReadSide",
-    asked: "tuple[list[Budget], str, float | None]",
+    first: ReadSide,
+    second: ReadSide,
+    asked: Asked,
     is_gate: bool,
     argv: Sequence[str],
 ) -> Answer:
     """Verdicts on qualities at budgets; as a gate, its status is that of all budgets."""
-    from dawnjax.study import at_budget
-
     [found] = at_budget.qualities(first, [second], *asked)
     verdicts = found.verdicts
     calm, without = _calm_at(found, first, second), None
@@ -289,8 +275,6 @@ def _qualities(
         effect=f"difference of {found.metric} {budget}, B less A",
         found=shown.difference,
         advice=None if nothing else shown.advice,
-        paths=(first.given, second.given),
-        argv=argv,
     )
     result = ToldComparison(
         a=_told_side(first),
@@ -299,8 +283,8 @@ def _qualities(
         disturbed=_told_disturbed(calm, None),
         undisturbed_qualities=_told_qualities(without) if without else (),
         cautions=tuple(found.cautions),
-        iso_quality=_told_iso(iso),
-        decision=_told_decision(decision),
+        iso_quality=iso,
+        decision=decision,
     )
     lines = [*_side_lines(result), "", *found.lines()]
     if calm is not None:
@@ -309,37 +293,36 @@ def _qualities(
         lines += _gate_words("", None, calm) if is_gate else []
     if iso is not None and (sentence := iso.sentence(found.metric)):
         lines.append(sentence)
-    lines.append(at_budget.decision_line(decision, nothing))
+    lines.append(decision.line(nothing))
     status = _gate_of_qualities(verdicts, calm) if is_gate else ExitStatus.DONE
-    return _answer(result, lines, status, nothing or shown.why, decision)
+    return _answer(result, lines, status, nothing or shown.why, argv)
 
 
-def _calm_at(found: "Qualities", first: "ReadSide", second: "ReadSide") -> "DisturbedTrials | None":
-    from dawnjax.study import disturbed
-
+def _calm_at(
+    found: at_budget.Qualities, first: ReadSide, second: ReadSide
+) -> DisturbedTrials | None:
     # Load of the machine moves no quality at an equal number of steps.
     if not any(budget.unit in ("seconds", "usd") for budget in found.budgets):
         return None
-    return disturbed.disturbed(first.entry.trials, second.entry.trials)
+    return disturbed(first.entry.trials, second.entry.trials)
 
 
 def _answer(
-    result: ToldComparison, lines: list[str], status: ExitStatus, why: str, decision: dict[str, Any]
+    result: ToldComparison, lines: list[str], status: ExitStatus, why: str, argv: Sequence[str]
 ) -> Answer:
+    assert result.a and result.b and result.decision
     return Answer(
         result=result,
         text="\n".join(lines),
         status=status,
         reasons=[why] if status else (),
-        next=decision["next"],
+        next=result.decision.following((result.a.given, result.b.given), argv),
     )
 
 
 def _gate_of_qualities(
-    verdicts: "Sequence[QualityVerdict]", calm: "DisturbedTrials | None"
+    verdicts: Sequence[QualityVerdict], calm: DisturbedTrials | None
 ) -> ExitStatus:
-    from dawnjax.study import at_budget
-
     if calm is not None and calm.alone:
         return ExitStatus.UNDECIDED
     if all(verdict.is_worse_excluded for verdict in verdicts):
@@ -348,10 +331,8 @@ def _gate_of_qualities(
     return ExitStatus.SLOWER if is_worse else ExitStatus.UNDECIDED
 
 
-def _arms_at(path: str, asked: "tuple[list[Budget], str, float | None]", is_gate: bool) -> Answer:
+def _arms_at(path: str, asked: Asked, is_gate: bool) -> Answer:
     """Verdicts on a study's arms at budgets; as a gate, its status is that of all arms."""
-    from dawnjax.study import at_budget
-
     arms = _study(path, 0.05).sides
     found = at_budget.qualities(arms[0], arms[1:], *asked)
     pairs = [*zip(arms[1:], found, strict=True)]
@@ -385,9 +366,7 @@ def _arms_at(path: str, asked: "tuple[list[Budget], str, float | None]", is_gate
     return Answer(result=result, text="\n".join(lines), status=_of_all(statuses), reasons=reasons)
 
 
-def _study(path: str, margin: float) -> "StudyFigures":
-    from dawnjax.study.figures import read_figures
-
+def _study(path: str, margin: float) -> StudyFigures:
     found = read_figures(records.path_of(path), margin)
     if found is None:
         raise ConfigError(f"two things are compared, and {path} alone is no study: {_SHORT_USAGE}")
@@ -398,8 +377,6 @@ def _study(path: str, margin: float) -> "StudyFigures":
 
 def _arms(path: str, margin: float, is_gate: bool) -> Answer:
     """Verdicts of a study, which hold together; as a gate, its status is that of all arms."""
-    from dawnjax.study.text import next_commands, text_of
-
     folder, found = records.path_of(path), _study(path, margin)
     following = next_commands(found, folder)
     lines = [text_of(found), *(f"next: {command}" for command in following)]
@@ -426,14 +403,12 @@ def _of_all(statuses: Sequence[ExitStatus]) -> ExitStatus:
     return next((status for status in worst if status in statuses), ExitStatus.DONE)
 
 
-def _gate_words(
-    name: str, judged: "JudgedTimes | None", calm: "DisturbedTrials | None"
-) -> list[str]:
+def _gate_words(name: str, judged: JudgedTimes | None, calm: DisturbedTrials | None) -> list[str]:
     said = (calm.gate_words if calm else "") or (judged.gate_words if judged else "")
     return [f"gate: {name}{said}"] if said else []
 
 
-def _gate(judged: "JudgedTimes | None", calm: "DisturbedTrials | None") -> ExitStatus:
+def _gate(judged: JudgedTimes | None, calm: DisturbedTrials | None) -> ExitStatus:
     if calm is not None and calm.alone:
         return ExitStatus.UNDECIDED
     if judged is not None and judged.is_slower_excluded:
@@ -443,9 +418,7 @@ def _gate(judged: "JudgedTimes | None", calm: "DisturbedTrials | None") -> ExitS
     return ExitStatus.SLOWER if is_slower else ExitStatus.UNDECIDED
 
 
-def _told_side(side: "ReadSide") -> Side:
-    from dawnjax.trials.labels import label
-
+def _told_side(side: ReadSide) -> Side:
     entry = side.entry
     sample = entry.figures.sample
     return Side(
@@ -463,47 +436,15 @@ def _told_side(side: "ReadSide") -> Side:
     )
 
 
-def _told_changes(found: "Iterable[Changed]", unit: str = "") -> tuple[Change, ...]:
-    rows = []
-    for one in found:
-        # A name ends with its unit, such as `a step, ms`; those of ops have none.
-        name, _, own_unit = (one.name, "", unit) if unit else one.name.partition(", ")
-        ratio = one.ratio
-        rows.append(
-            Change(
-                name=name,
-                unit=own_unit,
-                first=one.first,
-                second=one.second,
-                ratio=ratio and ratio.value,
-                low=ratio and ratio.low,
-                high=ratio and ratio.high,
-                level=ratio and ratio.level,
-                trials=ratio and ratio.trials,
-            )
-        )
-    return tuple(rows)
-
-
-def _told_iso(iso: "Iso | None") -> IsoQuality | None:
-    return iso and records.convert(iso.to_json(), IsoQuality)
-
-
-def _told_qualities(found: "Qualities") -> tuple[Quality, ...]:
+def _told_qualities(found: at_budget.Qualities) -> tuple[Quality, ...]:
     return records.convert(found.to_json(), tuple[Quality, ...], others=True)
 
 
-def _told_disturbed(
-    calm: "DisturbedTrials | None", without: "JudgedTimes | None"
-) -> Disturbed | None:
+def _told_disturbed(calm: DisturbedTrials | None, without: JudgedTimes | None) -> Disturbed | None:
     if calm is None:
         return None
     plain = calm.to_json(without and without.to_json())
     return records.convert(plain, Disturbed, others=True)
-
-
-def _told_decision(decision: dict[str, Any]) -> Decision:
-    return records.convert(decision, Decision, others=True)
 
 
 def _side_lines(told: ToldComparison) -> list[str]:
@@ -528,9 +469,9 @@ def _side_lines(told: ToldComparison) -> list[str]:
 
 
 def _text(
-    first: "ReadSide",
-    second: "ReadSide",
-    judged: "JudgedTimes",
+    first: ReadSide,
+    second: ReadSide,
+    judged: JudgedTimes,
     without: str,
     told: ToldComparison,
 ) -> str:
@@ -567,14 +508,14 @@ def _text(
     return "\n".join(lines)
 
 
-def _without_line(calm: "DisturbedTrials | None", without: "JudgedTimes | None") -> str:
+def _without_line(calm: DisturbedTrials | None, without: JudgedTimes | None) -> str:
     if calm is None:
         return ""
     judged = "" if without is None else f"; without: {_verdict_line(without)}"
     return f"disturbed: {calm.sentence()}{judged}"
 
 
-def _verdict_line(judged: "JudgedTimes") -> str:
+def _verdict_line(judged: JudgedTimes) -> str:
     ratio = ""
     if judged.ratio is not None:
         ends = judged.ratio.ends_text()

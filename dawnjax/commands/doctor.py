@@ -6,7 +6,7 @@ from absl import flags
 
 from dawnjax.commands.answer import Answer
 from dawnjax.config import command_line
-from dawnjax.doctor import findings
+from dawnjax.doctor import Finding, findings
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.text import escaped
 
@@ -20,26 +20,10 @@ Exit status: 0, or 1 if a line is wrong."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Part:
-    """A part of the machine that was tried.
-
-    Attributes:
-      state: `right`, `wrong`, or `unknown` where there is nothing to compare with.
-      text: The figure, and beside it what it should be or what to do.
-      figures: The numbers in it, by name.
-    """
-
-    part: str
-    state: str
-    text: str
-    figures: dict[str, float]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Result:
     """What each part showed."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[Finding, ...]
 
 
 RESULT = Result
@@ -53,9 +37,7 @@ def main(argv: list[str]) -> Answer:
     for found in findings():
         state = found.state.upper() if found.state == "wrong" else found.state
         print(escaped(f"{found.part:17} {state:8} {found.text}"), flush=True)
-        parts.append(
-            Part(part=found.part, state=found.state, text=found.text, figures=found.figures)
-        )
+        parts.append(found)
     wrong = [f"{one.part}: {one.text}" for one in parts if one.state == "wrong"]
     return Answer(
         result=Result(parts=tuple(parts)),

@@ -3,10 +3,11 @@
 import dataclasses
 import functools
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from absl import flags
 
+from dawnjax import records
 from dawnjax.commands.answer import Answer
 from dawnjax.config.command_line import with_experiment_flag
 from dawnjax.config.experiment_flags import parse_request
@@ -127,15 +128,6 @@ def main(argv: list[str]) -> Answer:
         mean_time_seconds=totals["time_mean_seconds"],
         num_reached=totals["num_reached"],
         num_diverged=totals["num_diverged"],
-        seeds=tuple(map(_seed, results)),
+        seeds=records.convert(records.plain(results), tuple[Seed, ...], others=True),
     )
     return Answer(result=result, status=status, reasons=reasons)
-
-
-def _seed(result: Any) -> Seed:
-    return Seed(
-        seed=result.seed,
-        time_seconds=result.time_seconds,
-        reached=result.reached,
-        metrics=result.metrics,
-    )

@@ -6,19 +6,20 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from absl import flags
 
 from dawnjax import records
 from dawnjax.commands.answer import Answer
-from dawnjax.commands.told_study import ToldStudy, told_noise, told_study
-from dawnjax.config import command_line
+from dawnjax.commands.told_study import Noise, ToldStudy, told_study
+from dawnjax.config import command_line, own_files
 from dawnjax.config.experiment_modules import is_file, load_experiment, load_techniques
 from dawnjax.config.flag_tree import FlagTree
 from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.limits import check_fields
+from dawnjax.other_logs import flags as column_flags
 from dawnjax.page import words
+from dawnjax.study import at_budget, noise, side_by_side
 from dawnjax.study.design import (
     Arm,
     Look,
@@ -29,10 +30,14 @@ from dawnjax.study.design import (
     arms_of,
     trials_of,
 )
-
-if TYPE_CHECKING:
-    from dawnjax.study.trials import Ran
-    from dawnjax.trials.origin import Origin
+from dawnjax.study.figures import figures
+from dawnjax.study.reading import is_over, trials_over
+from dawnjax.study.search import optuna, run_search
+from dawnjax.study.sides import read_side
+from dawnjax.study.text import estimate_of, line_of, next_commands, text_of
+from dawnjax.study.trials import OVER, Ran, TrialRunner, origins_of, run_all, run_trial, set_up
+from dawnjax.study.verdicts import Looks, looks_made
+from dawnjax.trials.origin import Origin
 
 USAGE = """dawnjax study EXPERIMENT|FILE.py --out=FOLDER [--seeds=N] [--FLAG=VALUE...]
        dawnjax study --noise PATH... [--at=BUDGET] [--metric=NAME]"""
@@ -81,19 +86,6 @@ def _study(argv: list[str]) -> Answer:
     study, folder = asked.study, StudyFolder(asked.out)
     earlier = folder.read_same(study)
     arms = arms_of(study, load_techniques(study.experiment), load_experiment(study.experiment))
-    # Imported here: a wrong flag of the study is answered before JAX is loaded.
-    from dawnjax.study.reading import trials_over
-    from dawnjax.study.search import optuna
-    from dawnjax.study.trials import (
-        OVER,
-        TrialRunner,
-        origins_of,
-        run_all,
-        run_trial,
-        set_up,
-    )
-    from dawnjax.study.verdicts import Looks
-
     if earlier and not study.search:
         arms = folder.same_arms(earlier, arms)
     trials = trials_of(study, arms)
@@ -142,9 +134,6 @@ def _study(argv: list[str]) -> Answer:
 
 def _noise_of(argv: list[str]) -> Answer:
     """Noise of trials that are there."""
-    from dawnjax.other_logs import flags as column_flags
-    from dawnjax.study import at_budget, noise, sides
-
     values = flags.FlagValues()
     flags.DEFINE_bool("noise", False, "What so many trials can tell.", flag_values=values)
     budget = "Quality at this budget, such as steps=1000; several times."
@@ -154,16 +143,16 @@ def _noise_of(argv: list[str]) -> Answer:
     if not paths:
         raise ConfigError(f"--noise is of trials that are there, or of new ones in --out; {USAGE}")
     columns, budgets = column_flags.columns(values), at_budget.parse(values["at"].value or ())
-    found = noise.noises([sides.read_side(it, columns) for it in paths], budgets, columns.metric)
-    told = tuple(told_noise(it.to_json()) for it in found)
-    return Answer(
-        result=ToldStudy(noise=told), text="\n\n".join("\n".join(it.lines()) for it in found)
-    )
+    found = noise.noises([read_side(it, columns) for it in paths], budgets, columns.metric)
+    text = "\n\n".join("\n".join(it.lines()) for it in found)
+    return Answer(result=ToldStudy(noise=_told_noise(found)), text=text)
+
+
+def _told_noise(found: Sequence[noise.NoiseOf]) -> tuple[Noise, ...]:
+    return records.convert([it.to_json() for it in found], tuple[Noise, ...])
 
 
 def _run_side_by_side(asked: "_Asked", left: list[TrialPlan]) -> None:
-    from dawnjax.study import side_by_side
-
     print(
         f"{len(left)} trials, {asked.slots} beside each other: they share the machine, so single "
         "runs would be faster",
@@ -247,8 +236,6 @@ def _define_of_all_trials(values: flags.FlagValues) -> None:
 
 def _study_of_file(name: str) -> Study | None:
     """Study that a file defines; None where it defines an experiment, which is studied."""
-    from dawnjax.config import own_files
-
     module = own_files.module_of_file(Path(name))
     study = getattr(module, "STUDY", None)
     if study is None and hasattr(module, "EXPERIMENT"):
@@ -259,12 +246,9 @@ def _study_of_file(name: str) -> Study | None:
 
 
 def _search(
-    asked: _Asked, folder: StudyFolder, earlier: "StudyRecord | None", set_up_seconds: float
+    asked: _Asked, folder: StudyFolder, earlier: StudyRecord | None, set_up_seconds: float
 ) -> Answer:
     """Run a search: its arms join the study one by one, as they are drawn."""
-    from dawnjax.study.search import run_search
-    from dawnjax.study.trials import TrialRunner, origins_of
-
     recorded = list(earlier["arms"]) if earlier else []
     origins = dict(earlier["origins"]) if earlier else {}
     arms: list[Arm] = []
@@ -291,7 +275,7 @@ def _search(
             folder.write(asked.study, tuple(arms), (), origins)
         return True
 
-    def ran(tell: Callable[[str], None]) -> "Iterator[Ran]":
+    def ran(tell: Callable[[str], None]) -> Iterator[Ran]:
         runner = TrialRunner(asked.study, asked.out, origins, tell, set_up_seconds)
         return run_search(asked.study, runner.run, admits)
 
@@ -303,12 +287,10 @@ def _made_looks(
     folder: StudyFolder,
     study: Study,
     arms: tuple[Arm, ...],
-    earlier: "Sequence[Look]",
-    origins: "dict[str, Origin]",
-) -> "list[Look]":
+    earlier: Sequence[Look],
+    origins: dict[str, Origin],
+) -> list[Look]:
     """Record the looks of a study that is over."""
-    from dawnjax.study.verdicts import Looks, looks_made
-
     made = looks_made(earlier, Looks(study)) if len(arms) > 1 else []
     folder.write(study, arms, made, origins)
     return made
@@ -316,10 +298,10 @@ def _made_looks(
 
 def _run(
     asked: _Asked,
-    arms: "Sequence[Arm]",
+    arms: Sequence[Arm],
     total: int,
-    ran_by: "Callable[[Callable[[str], None]], Iterator[Ran]]",
-    looked: "Callable[[], Sequence[Look]]",
+    ran_by: Callable[[Callable[[str], None]], Iterator[Ran]],
+    looked: Callable[[], Sequence[Look]],
 ) -> Answer:
     """Run trials, with a line and a new result after each.
 
@@ -329,11 +311,6 @@ def _run(
       looked: Looks at the trials once they are over.
     """
     from rich.console import Console
-
-    from dawnjax.study import noise
-    from dawnjax.study.figures import figures
-    from dawnjax.study.reading import is_over
-    from dawnjax.study.text import estimate_of, line_of, next_commands, text_of
 
     console = Console(stderr=True, highlight=False)
     started, begun, done, estimate, runs = time.monotonic(), 0, 0, "", {}
@@ -371,7 +348,7 @@ def _run(
     if asked.prints_noise:
         noises = noise.noises(found.sides)
         text += "".join("\n\n" + "\n".join(it.lines()) for it in noises)
-        told = dataclasses.replace(told, noise=tuple(told_noise(it.to_json()) for it in noises))
+        told = dataclasses.replace(told, noise=_told_noise(noises))
     return Answer(
         result=told,
         text="\n".join([text, f"result: {file}", *(f"next: {it}" for it in following)]),

@@ -3,6 +3,8 @@
 import dataclasses
 
 from dawnjax.commands.told_study import Advice, Disturbed, Ladder, ToldStudy, Verdict
+from dawnjax.study.at_budget import Budget, Decision, Iso
+from dawnjax.study.changes import Change
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,39 +32,6 @@ class Side:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Change:
-    """A quantity of both sides, means over their trials.
-
-    Attributes:
-      first: Of A; null where no trial has it.
-      second: Of B likewise.
-      ratio: Second over first.
-      low: Lower end of the ratio's interval, or of the range of few trials.
-      high: Upper end likewise.
-      level: Chance that such an interval holds the truth; null for a range.
-      trials: Of the smaller side.
-    """
-
-    name: str
-    unit: str
-    first: float | None
-    second: float | None
-    ratio: float | None
-    low: float | None
-    high: float | None
-    level: float | None
-    trials: int | None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Place:
-    """A budget: `amount` of `unit`; null for the end of each trial."""
-
-    unit: str
-    amount: float | None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Quality:
     """Verdict on the quality of B beside A at a budget.
 
@@ -81,7 +50,7 @@ class Quality:
       why: What the verdict rests on, or why there is none.
     """
 
-    at: Place
+    at: Budget
     metric: str
     direction: str
     word: str
@@ -108,62 +77,6 @@ class ArmQualities:
     arm: str
     qualities: tuple[Quality, ...]
     cautions: tuple[str, ...]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class IsoPoint:
-    """What B needs to reach what A has at a place of its curve.
-
-    Attributes:
-      place: Of A, in the unit.
-      quality: Mean of A's trials there.
-      other: Place of B with that quality; null where B has it at once, or has not shown it.
-      low: Lower end of the band of `other`; null where there is none.
-      high: Upper end likewise.
-      is_at_first: Whether B has it at its first evaluation already.
-    """
-
-    place: float
-    quality: float
-    other: float | None
-    low: float | None
-    high: float | None
-    is_at_first: bool
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class IsoQuality:
-    """Iso-quality along A's curve; `unit` is seconds, tokens or steps."""
-
-    unit: str
-    points: tuple[IsoPoint, ...]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Decision:
-    """What a loop that keeps or discards changes needs.
-
-    Attributes:
-      decision: `keep`, `discard` or `more_trials`.
-      verdict: The verdict's word; several budgets' words with commas. `undecided` where every
-        trial of a side was disturbed.
-      effect: The measured effect, of which `effect_of` says what it is; of several budgets at the
-        first that decided.
-      low: Lower end of its interval.
-      high: Upper end likewise.
-      level: Chance that such an interval holds the truth; null for a range of few trials.
-      trials_needed: Further trials of each side that may decide; null if decided or unknown. `next`
-        asks the same again, after so many more.
-    """
-
-    decision: str
-    verdict: str
-    effect: float | None
-    effect_of: str
-    low: float | None
-    high: float | None
-    level: float | None
-    trials_needed: int | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -200,7 +113,7 @@ class ToldComparison:
     step_parts: tuple[Change, ...] = ()
     ops: tuple[Change, ...] = ()
     cautions: tuple[str, ...] = ()
-    iso_quality: IsoQuality | None = None
+    iso_quality: Iso | None = None
     decision: Decision | None = None
     study: ToldStudy | None = None
     arms: tuple[ArmQualities, ...] = ()

@@ -75,28 +75,8 @@ class ToldRun:
     warnings: tuple[str, ...]
 
 
-_OF_TRIAL = (
-    "experiment",
-    "seed",
-    "reached",
-    "time_to_accuracy_seconds",
-    "total_seconds_to_accuracy",
-    "total_seconds",
-    "compile_seconds",
-    "train_seconds",
-    "interruptions",
-    "steps",
-    "epochs",
-    "epochs_to_target",
-    "examples_per_second",
-    "platform",
-    "device_kind",
-    "num_devices",
-    "num_processes",
-    "cost_usd",
-    "allocated_cost_usd",
-    "warnings",
-)
+_MADE_HERE = ("run_dir", "state", "targets", "changed", "reasons")
+_OF_TRIAL = [field.name for field in dataclasses.fields(ToldRun) if field.name not in _MADE_HERE]
 
 
 def told_run(trial: Trial, run_dir: Path, state: str = "") -> ToldRun:

@@ -2,12 +2,11 @@
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dawnjax import records
-
-if TYPE_CHECKING:
-    from dawnjax.study.figures import StudyFigures
+from dawnjax.study.figures import StudyFigures
+from dawnjax.study.search import SearchFigures
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -140,27 +139,6 @@ class Arm:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Search:
-    """Recipes of a search by the trials that chose, and the winner.
-
-    Attributes:
-      planned: Trials that it may choose by.
-      trials: Those that are over.
-      chose: Seeds that chose.
-      judged: Seeds that judge the winner, none of which chose.
-      winner: Arm that was chosen; empty without one.
-      recipes: Each drawn recipe, the fastest first.
-    """
-
-    planned: int
-    trials: int
-    chose: tuple[int, ...]
-    judged: tuple[int, ...]
-    winner: str
-    recipes: tuple[dict[str, Any], ...]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Looks:
     """Cost of looking at a study more than once.
 
@@ -244,10 +222,6 @@ class Ladder:
     cautions: tuple[str, ...]
 
 
-def told_ladder(plain: dict[str, Any]) -> Ladder:
-    return records.convert(plain, Ladder)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Margin:
     """Narrowest margin that a number of trials of each side tells in 80 % of comparisons.
@@ -297,10 +271,6 @@ class Noise:
     noise: tuple[FigureNoise, ...]
 
 
-def told_noise(plain: dict[str, Any]) -> Noise:
-    return records.convert(plain, Noise)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ToldStudy:
     """A study with the figures of its arms.
@@ -320,13 +290,13 @@ class ToldStudy:
     study: dict[str, Any] = dataclasses.field(default_factory=dict)
     arms: tuple[Arm, ...] = ()
     best: str | None = None
-    search: Search | None = None
+    search: SearchFigures | None = None
     looks: Looks | None = None
     ladder: Ladder | None = None
     remarks: tuple[str, ...] = ()
     noise: tuple[Noise, ...] = ()
 
 
-def told_study(found: "StudyFigures", folder: Path) -> ToldStudy:
+def told_study(found: StudyFigures, folder: Path) -> ToldStudy:
     fields = {**found.to_json(), "folder": str(folder), "remarks": found.remarks}
     return records.convert(fields, ToldStudy, others=True)

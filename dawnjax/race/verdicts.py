@@ -189,6 +189,7 @@ class JudgedEntry:
     """Verdict on an entry.
 
     Attributes:
+      schema_version: Of the verdict's file.
       recipe: Hash of what was judged.
       code: Whose code a run executed.
       word: `accepted`, where it is faster than the standing record.

@@ -22,7 +22,7 @@ class IsoPoint:
         its first evaluation already, or not until a trial of it ends.
       is_at_first: Whether B has it at its first evaluation already.
       low: Least place of B at which its mean does not differ from that quality at 5 %; None where
-        fewer than `FEWEST_TRIALS` trials give no band, or where it begins before B's evaluations.
+        fewer than 5 trials give no band, or where it begins before B's evaluations.
       high: The greatest; None likewise, or where it lies beyond B's evaluations.
     """
 

@@ -35,7 +35,7 @@ SAME_WORK = 1.01
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """An amount of a unit; of `END` none: each trial's last evaluation."""
+    """An amount of a unit; None for the end of each trial."""
 
     unit: str
     amount: float | None = None
@@ -180,7 +180,7 @@ def direction_of(entry: Entry, metric: str, given: str) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Iso:
-    """What B needs to reach what A reached, along A's curve, in one unit."""
+    """What B needs to reach what A reached, along A's curve; seconds, tokens or steps."""
 
     unit: str
     points: tuple[IsoPoint, ...]
@@ -206,9 +206,6 @@ class Iso:
             ends = f"95 %: up to {in_unit(self.unit, last.high)}"
         needs = f"iso-quality: B needs {in_unit(self.unit, last.other)} to reach {there}"
         return f"{needs} ({ends}), {found.value:.3f} times as fast"
-
-    def to_json(self) -> dict[str, Any]:
-        return {"unit": self.unit, "points": [dataclasses.asdict(point) for point in self.points]}
 
 
 def iso(first: Entry, second: Entry, metric: str = "", unit: str = "") -> Iso | None:
@@ -443,45 +440,78 @@ def _work_a_step(entry: Entry, unit: str) -> float | None:
 KEEP, DISCARD, MORE = "keep", "discard", "more_trials"
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What a loop that keeps or discards changes needs.
+
+    Attributes:
+      decision: `keep`, `discard` or `more_trials`.
+      verdict: The verdict's word; several budgets' words with commas. `undecided` where every
+        trial of a side was disturbed.
+      effect: The measured effect, of which `effect_of` says what it is; of several budgets at the
+        first that decided.
+      low: Lower end of its interval.
+      high: Upper end likewise.
+      level: Chance that such an interval holds the truth; None for a range of few trials.
+      trials_needed: Further trials of each side that may decide; None if decided or unknown. `next`
+        asks the same again, after so many more.
+    """
+
+    decision: str
+    verdict: str
+    effect: float | None
+    effect_of: str
+    low: float | None
+    high: float | None
+    level: float | None
+    trials_needed: int | None
+
+    def line(self, nothing: str = "") -> str:
+        """The decision in one line; `nothing` says why there is none."""
+        if nothing:
+            return f"decision: {nothing}"
+        if self.decision != MORE:
+            return f"decision: {self.decision} B"
+        more = self.trials_needed
+        wanted = "" if more is None else f"; {more:,} more trials of each may do"
+        return f"decision: not decided{wanted}"
+
+    def following(self, paths: tuple[str, str], argv: Sequence[str]) -> list[str]:
+        """Commands that make sense now.
+
+        Args:
+          paths: Of A and B, for the page of a comparison that is decided.
+          argv: Arguments of the comparison, which is the next command after further trials.
+        """
+        if self.decision != MORE:
+            return [shlex.join(["dawnjax", "report", *paths, "--out=report"])]
+        return [] if self.trials_needed is None else [shlex.join(["dawnjax", "compare", *argv])]
+
+
 def decided(
-    words: Sequence[str],
-    *,
-    effect: str,
-    found: Interval | None,
-    advice: Advice | None,
-    paths: tuple[str, str],
-    argv: Sequence[str],
-) -> dict[str, Any]:
+    words: Sequence[str], *, effect: str, found: Interval | None, advice: Advice | None
+) -> Decision:
     """Decision on B by its verdicts, for programs: keep, discard or train more.
 
     B is kept where it is better or faster somewhere, and nowhere undecided or worse.
 
     Args:
       effect: What `found` is, in words.
-      paths: Of A and B, for the page of a comparison that is decided.
-      argv: Arguments of the comparison, which is the next command after further trials.
     """
     decision = DISCARD
     if not any(word in (WORSE, *SLOWER) for word in words):
         is_better = any(word in (BETTER, *FASTER) for word in words)
         decision = MORE if UNDECIDED in words else KEEP if is_better else DISCARD
-    more = _further(advice) if decision == MORE else None
-    following = []
-    if decision != MORE:
-        following = [["report", *paths, "--out=report"]]
-    elif more is not None:
-        following = [["compare", *argv]]
-    return {
-        "decision": decision,
-        "verdict": words[0] if len(set(words)) == 1 else ", ".join(words),
-        "effect": found and found.value,
-        "effect_of": effect,
-        "low": found and found.low,
-        "high": found and found.high,
-        "level": found and found.level,
-        "trials_needed": more,
-        "next": [shlex.join(["dawnjax", *command]) for command in following],
-    }
+    return Decision(
+        decision=decision,
+        verdict=words[0] if len(set(words)) == 1 else ", ".join(words),
+        effect=found and found.value,
+        effect_of=effect,
+        low=found and found.low,
+        high=found and found.high,
+        level=found and found.level,
+        trials_needed=_further(advice) if decision == MORE else None,
+    )
 
 
 def _further(advice: Advice | None) -> int | None:
@@ -490,14 +520,3 @@ def _further(advice: Advice | None) -> int | None:
         return None
     known = (advice.minimum, advice.if_as_measured, advice.if_equal)
     return next((count for count in known if count is not None), None)
-
-
-def decision_line(told: dict[str, Any], nothing: str = "") -> str:
-    """The decision in one line; `nothing` says why there is none."""
-    if nothing:
-        return f"decision: {nothing}"
-    if told["decision"] != MORE:
-        return f"decision: {told['decision']} B"
-    more = told["trials_needed"]
-    wanted = "not decided" if more is None else f"not decided; {more:,} more trials of each may do"
-    return f"decision: {wanted}"

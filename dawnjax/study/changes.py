@@ -13,7 +13,6 @@ from dawnjax.errors import RunError
 from dawnjax.page.words import of_name
 from dawnjax.runs.directory import RunDirectory, flatten, read_record
 from dawnjax.statistics.contrast import ratio_of_means
-from dawnjax.statistics.interval import Interval
 from dawnjax.statistics.sample import SAME_LOSSES, largest_difference
 from dawnjax.study.sides import Side
 from dawnjax.trials.figures import steps_before
@@ -28,31 +27,27 @@ MOST_SECONDS = 1e9
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Change:
-    """A quantity of both sides.
+    """A quantity of both sides, means over their trials.
 
     Attributes:
-      first: Mean over the trials of A that have it; None where none has.
-      ratio: Second over first, with its interval or the range of few trials; None where a side has
-        none or is 0.
+      first: Of A; None where no trial has it.
+      second: Of B likewise.
+      ratio: Second over first; None where a side has none or is 0.
+      low: Lower end of the ratio's interval, or of the range of few trials.
+      high: Upper end likewise.
+      level: Chance that such an interval holds the truth; None for a range.
+      trials: Of the smaller side.
     """
 
     name: str
+    unit: str
     first: float | None
     second: float | None
-    ratio: Interval | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON values, with the ratio's parts beside the others."""
-        ratio = self.ratio
-        return {
-            "name": self.name,
-            "first": self.first,
-            "second": self.second,
-            "ratio": ratio and ratio.value,
-            "low": ratio and ratio.low,
-            "high": ratio and ratio.high,
-            "ends": ratio.ends if ratio else "",
-        }
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    level: float | None = None
+    trials: int | None = None
 
 
 def same_mathematics(first: Side, second: Side) -> tuple[bool | None, str]:
@@ -117,12 +112,12 @@ def _value(value: Any) -> str:
 def changes(first: Side, second: Side) -> list[Change]:
     """Time of both sides: compilation, steps, evaluations, epochs to the target."""
     sides = first, second
-    quantities: list[tuple[str, Callable[[Trial], float | None] | None]] = [
-        ("cold compilation, s", _cold_compilation_seconds),
-        ("a step, ms", _step_milliseconds),
-        ("an evaluation, ms", _evaluation_milliseconds),
-        ("epochs to the target", None),
-        ("checkpoints, s", lambda run: run.phases.get("checkpoint")),
+    quantities: list[tuple[str, str, Callable[[Trial], float | None] | None]] = [
+        ("cold compilation", "s", _cold_compilation_seconds),
+        ("a step", "ms", _step_milliseconds),
+        ("an evaluation", "ms", _evaluation_milliseconds),
+        ("epochs to the target", "", None),
+        ("checkpoints", "s", lambda run: run.phases.get("checkpoint")),
     ]
     if not first.runs or not second.runs:
         # Those of a trial that did not reach end with its budget.
@@ -131,8 +126,8 @@ def changes(first: Side, second: Side) -> list[Change]:
     return [
         _epochs(first.runs, second.runs)
         if of_run is None
-        else _change(name, *([of_run(run) for run in side.runs] for side in sides))
-        for name, of_run in quantities
+        else _change(name, unit, *([of_run(run) for run in side.runs] for side in sides))
+        for name, unit, of_run in quantities
     ]
 
 
@@ -143,7 +138,7 @@ def _epochs(first: Sequence[Trial], second: Sequence[Trial]) -> Change:
         steps_before(side, of_side, lambda row: row.epoch)
         for side, of_side in zip((first, second), counts, strict=True)
     ]
-    return _change("epochs to the target", *counts, steps=(steps[0], steps[1]))
+    return _change("epochs to the target", "", *counts, steps=(steps[0], steps[1]))
 
 
 def _cold_compilation_seconds(run: Trial) -> float | None:
@@ -171,6 +166,7 @@ def _evaluation_milliseconds(run: Trial) -> float | None:
 
 def _change(
     name: str,
+    unit: str,
     first: Sequence[float | None],
     second: Sequence[float | None],
     *,
@@ -178,10 +174,12 @@ def _change(
 ) -> Change:
     known = [[figure for figure in side if figure is not None] for side in (first, second)]
     means = [statistics.fmean(side) if side else None for side in known]
-    ratio = None
-    if all(side and min(side) > 0 for side in known):
-        ratio = ratio_of_means(known[0], known[1], steps)
-    return Change(name=name, first=means[0], second=means[1], ratio=ratio)
+    change = Change(name=name, unit=unit, first=means[0], second=means[1])
+    if not all(side and min(side) > 0 for side in known):
+        return change
+    found = ratio_of_means(known[0], known[1], steps)
+    ends = {name: getattr(found, name) for name in ("low", "high", "level", "trials")}
+    return dataclasses.replace(change, ratio=found.value, **ends)
 
 
 def step_parts(first: Side, second: Side) -> list[Change]:
@@ -193,7 +191,7 @@ def step_parts(first: Side, second: Side) -> list[Change]:
     if not all(sides):
         return []
     names = [name for name in sides[0] if name in sides[1]]
-    changed = [_change(f"{of_name(name)}, ms", sides[0][name], sides[1][name]) for name in names]
+    changed = [_change(of_name(name), "ms", sides[0][name], sides[1][name]) for name in names]
     return [change for change in changed if change.first or change.second]
 
 
@@ -219,7 +217,7 @@ def op_changes(first: Side, second: Side) -> list[Change]:
     seconds = {name: (before.get(name, 0.0), after.get(name, 0.0)) for name in {*before, *after}}
     names = sorted(seconds, key=lambda name: (-abs(seconds[name][1] - seconds[name][0]), name))
     return [
-        Change(name=name, first=seconds[name][0], second=seconds[name][1])
+        Change(name=name, unit="s a step", first=seconds[name][0], second=seconds[name][1])
         for name in names[:MOST_OPS]
         if len({*seconds[name]}) > 1
     ]
