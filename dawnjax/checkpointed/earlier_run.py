@@ -69,12 +69,16 @@ def add_run_flags(flag_values: flags.FlagValues) -> None:
 
 def run_argument(flag_values: flags.FlagValues, argv: Sequence[str]) -> EarlierRun | None:
     """The run that a command line names, before all its flags are known; None if it names none."""
-    others = command_line.known(flag_values, argv)
-    data_dir, file = (str(flag_values[name].value) for name in ("data_dir", "experiment"))
-    for text in others:
+    for text in command_line.known(flag_values, argv):
         if not text.startswith("-") and (Path(text) / "experiment.json").is_file():
-            return read_run(Path(text), data_dir, file)
+            return run_at(text, flag_values)
     return None
+
+
+def run_at(path: str, flag_values: flags.FlagValues) -> EarlierRun:
+    """The run in a directory, with the places that its flags give."""
+    data_dir, file = (str(flag_values[name].value or "") for name in ("data_dir", "experiment"))
+    return read_run(Path(path), data_dir, file)
 
 
 def read_run(path: Path, data_dir: str = "", experiment_file: str = "") -> EarlierRun:

@@ -13,7 +13,6 @@ from dawnjax.commands.answer import Answer
 from dawnjax.config import command_line
 from dawnjax.config.flag_tree import FlagTree
 from dawnjax.config.run_options import RunOptions
-from dawnjax.errors import ConfigError
 from dawnjax.runs.directory import check_name
 from dawnjax.tasks.task import LabelledSet, Task
 
@@ -120,10 +119,9 @@ def main(argv: list[str]) -> Answer:
         changes = FlagTree(type(task), task, argv, "task.", only=task.evaluation_fields)
         changes.define(flag_values)
     paths = command_line.parse("evaluate", flag_values, argv, _USAGE, _DESCRIPTION)
-    if len(paths) != 1:
-        raise ConfigError(f"one run directory is needed, {len(paths)} given")
+    path = command_line.one(paths, "run directory")
     if run is None:
-        run = read_run(Path(paths[0]))  # which says what is wrong with it
+        run = read_run(Path(path))  # which says what is wrong with it
     changed, differences = _changed(run, changes, flag_values)
     given = {name: str(flag_values[name].value) for name in run.experiment.task.other_set_flags}
     other_set = _other_set(changed, given, str(flag_values["name"].value))

@@ -77,8 +77,7 @@ def main(argv: list[str]) -> Answer:
     out = records.path_of(given["out"])
     sources = [records.path_of(path) for path in paths]
     if given["format"] == "safetensors":
-        if len(sources) > 1:
-            raise ConfigError(f"one run directory is needed, {len(sources)} given")
+        command_line.one(paths, "run directory")
         # Imported here: the other formats need no JAX.
         from dawnjax.checkpointed import exported_weights
 

@@ -3,18 +3,16 @@
 import dataclasses
 import functools
 import shlex
-from pathlib import Path
 from typing import Any
 
 from absl import flags
 
 from dawnjax import records
-from dawnjax.checkpointed.earlier_run import add_run_flags, read_run
+from dawnjax.checkpointed.earlier_run import add_run_flags, run_at
 from dawnjax.commands.answer import Answer
 from dawnjax.config import command_line
 from dawnjax.config.flag_tree import FlagTree
 from dawnjax.config.run_options import RunOptions
-from dawnjax.errors import ConfigError
 
 _USAGE = (
     "dawnjax infer RUN_DIR [--examples=N] [--price_per_hour_usd=PRICE] [--draw=DIR] "
@@ -89,12 +87,10 @@ def main(argv: list[str]) -> Answer:
     options = FlagTree(RunOptions, RunOptions(), argv, only=_OPTIONS)
     options.define(flag_values)
     paths = command_line.parse("infer", flag_values, argv, _USAGE, _DESCRIPTION)
-    if len(paths) != 1:
-        raise ConfigError(f"one run directory is needed, {len(paths)} given")
+    path = command_line.one(paths, "run directory")
     run_options = options.value(flag_values)
     run_options.validate()
-    data_dir, file = (str(flag_values[name].value or "") for name in ("data_dir", "experiment"))
-    run = read_run(Path(paths[0]), data_dir, file)
+    run = run_at(path, flag_values)
     count, warm_up = (int(flag_values[name].value) for name in ("examples", "warm_up"))  # pyright: ignore[reportArgumentType]
     # Imported here: wrong use is answered before JAX is loaded to compute.
     from dawnjax.checkpointed.infer import infer_run

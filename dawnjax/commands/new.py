@@ -45,10 +45,9 @@ def main(argv: list[str]) -> Answer:
         "Writes NAME.py: an experiment in one file, with classes of its own, that trains as it\n"
         "stands in a few seconds. docs/extending.md explains each part.",
     )
-    if len(names) != 1:
-        raise ConfigError(f"one name is needed, and {len(names)} were given: dawnjax new NAME")
+    name = command_line.one(names, "name")
     template = resources.files("dawnjax.config.templates") / f"{flag_values['kind'].value}.py"
-    path = write_new(Path(names[0]), template.read_text())
+    path = write_new(Path(name), template.read_text())
     train = shlex.join(["dawnjax", "train", str(path)])
     text = f"wrote {path}; train it with\n\n    {train}"
     return Answer(result=Result(file=str(path)), text=text, next=[train])

@@ -8,7 +8,7 @@ from typing import Any
 from absl import flags
 
 from dawnjax import records
-from dawnjax.checkpointed.earlier_run import add_run_flags, read_run
+from dawnjax.checkpointed.earlier_run import add_run_flags, run_at
 from dawnjax.commands.answer import Answer
 from dawnjax.config import command_line
 from dawnjax.config.flag_tree import FlagTree
@@ -65,8 +65,7 @@ def main(argv: list[str]) -> Answer:
     files = files_of([*(flag_values["from"].value or ()), *paths[1:]])
     run_options = options.value(flag_values)
     run_options.validate()
-    data_dir, file = (str(flag_values[name].value or "") for name in ("data_dir", "experiment"))
-    run = read_run(Path(paths[0]), data_dir, file)
+    run = run_at(paths[0], flag_values)
     # Imported here: wrong use is answered before JAX is loaded to compute.
     from dawnjax.checkpointed.infer import predict_run
 

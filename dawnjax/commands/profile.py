@@ -148,11 +148,10 @@ def main(argv: list[str]) -> Answer:
         rest = command_line.known(flag_values, argv)
         return _fresh(rest, bool(flag_values["twin"].value))
     paths = command_line.parse("profile", flag_values, argv, _USAGE, _DESCRIPTION)
-    if len(paths) != 1:
-        raise ConfigError(f"one run directory or experiment is needed; {len(paths)} given")
+    path = command_line.one(paths, "run directory or experiment")
     if flag_values["twin"].value:
         raise ConfigError("--twin takes fresh steps: name an experiment in place of the run")
-    return show(Path(paths[0]))
+    return show(Path(path))
 
 
 def _fresh(argv: list[str], with_twin: bool) -> Answer:

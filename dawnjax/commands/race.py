@@ -170,9 +170,7 @@ def _path(values: flags.FlagValues, name: str) -> Path | None:
 
 
 def _one(names: list[str], what: str) -> Path:
-    if len(names) != 1:
-        raise ConfigError(f"one {what} is needed, and {len(names)} were given")
-    return records.path_of(names[0])
+    return records.path_of(command_line.one(names, what))
 
 
 def _needed(values: flags.FlagValues, name: str) -> str:

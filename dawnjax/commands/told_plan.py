@@ -3,14 +3,7 @@
 import dataclasses
 from typing import Any
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """An estimate and the ends of its interval."""
-
-    value: float
-    low: float
-    high: float
+from dawnjax.plan.epochs.interval import Interval
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,20 +40,20 @@ class Row:
     global_batch: int
     reason: str = ""
     device: str | None = None
-    step_seconds: Estimate | None = None
+    step_seconds: Interval | None = None
     parts: dict[str, float] | None = None
-    examples_per_second: Estimate | None = None
+    examples_per_second: Interval | None = None
     tokens_per_second: float | None = None
     mfu: float | None = None
     memory_bytes: int | None = None
     memory_limit_bytes: int | None = None
     evaluation_seconds: float | None = None
-    epochs: Estimate | None = None
+    epochs: Interval | None = None
     epochs_basis: str | None = None
     epochs_source: str | None = None
-    time_to_accuracy_seconds: Estimate | None = None
-    cost_usd: Estimate | None = None
-    budget_seconds: Estimate | None = None
+    time_to_accuracy_seconds: Interval | None = None
+    cost_usd: Interval | None = None
+    budget_seconds: Interval | None = None
     price: dict[str, Any] | None = None
     price_basis: str | None = None
     reasons: dict[str, str] = dataclasses.field(default_factory=dict)

@@ -44,6 +44,13 @@ def parse(
         raise ConfigError(f"{boolean[1]} must be true or false" if boolean else text) from None
 
 
+def one(arguments: Sequence[str], what: str) -> str:
+    """The one positional argument of a command that takes no more and no fewer."""
+    if len(arguments) != 1:
+        raise ConfigError(f"one {what} is needed, and {len(arguments)} were given")
+    return arguments[0]
+
+
 def define_json(flag_values: flags.FlagValues) -> None:
     """Define the flag that every command has."""
     text = "Print one JSON object, and all else on standard error."

@@ -50,7 +50,7 @@ def test_other_use_is_one_line(tmp_path, tmp_path_factory, compile_cache, capsys
     for argv, words in (
         ([*export, str(moved)], "has no checkpoint in"),
         ([*export, str(tmp_path / "absent")], "is no run directory"),
-        ([*export, str(run), str(run)], "one run directory is needed, 2 given"),
+        ([*export, str(run), str(run)], "one run directory is needed, and 2 were given"),
     ):
         assert main(argv) == 2
         error = capsys.readouterr().err
