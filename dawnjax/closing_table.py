@@ -8,6 +8,7 @@ from dawnjax.config.experiment import Experiment
 from dawnjax.input_pipeline.reading.dataset import AnySpec
 from dawnjax.page import words
 from dawnjax.page.table import Table, of_words
+from dawnjax.profile.tables import in_one_cell
 from dawnjax.runs.clock import GENERATION_PHASES
 from dawnjax.tasks.metric import Metric
 from dawnjax.tasks.task import find_metric
@@ -73,8 +74,7 @@ def closing_table(result: Trial, experiment: Experiment, spec: AnySpec) -> Table
     )
     value = None if result.goodput is None else f"{100 * result.goodput:.1f} %"
     add("goodput", "goodput", value, _goodput_note(result.wall_seconds))
-    for host in result.hosts:
-        rows += _profile_rows(host, result)
+    rows += _profile_rows(result)
     if "straggler" in result.reasons:
         add("slowest host", "straggler", None, "")
     cost = result.cost_usd
@@ -133,13 +133,25 @@ def rate_text(rate: float, experiment: Experiment, spec: AnySpec) -> str:
     return f"{text} {experiment.task.example_unit}/s{more}"
 
 
-def _profile_rows(host: dict[str, Any], result: Trial) -> list[tuple[str, str, str]]:
+def _profile_rows(result: Trial) -> list[tuple[str, str, str]]:
+    """Rows of the hosts' profiles; hosts that agree are one row."""
+    said: dict[tuple[str, str, str], list[int]] = {}
+    for host in result.hosts:
+        for row in _rows_of_host(host, result):
+            said.setdefault(row, []).append(host["process_index"])
+    rows = []
+    for (name, value, note), hosts in said.items():
+        which = "" if len(hosts) == len(result.hosts) else f", host {in_one_cell(hosts)}"
+        rows.append((f"{name}{which}", value, note))
+    return rows
+
+
+def _rows_of_host(host: dict[str, Any], result: Trial) -> list[tuple[str, str, str]]:
     communication, used = host.get("communication"), host.get("utilization")
     if not communication or not used or "window" not in used:
         return []
-    which = f", host {host['process_index']}" if len(result.hosts) > 1 else ""
     exposed, skew = communication["exposed_fraction"], communication["exposed_skew_fraction"]
-    name = f"exposed communication{which}"
+    name = "exposed communication"
     if exposed is None:
         rows = [(name, "-", communication["reasons"]["exposed_fraction"])]
     else:
@@ -147,7 +159,7 @@ def _profile_rows(host: dict[str, Any], result: Trial) -> list[tuple[str, str, s
         note += f"{100 * skew:.1f} % waiting for the slowest device"
         rows = [(name, f"{100 * exposed:.1f} %", note)]
     value, note = _flops_row(used, result)
-    return [*rows, (f"FLOP utilization{which}", value, note)]
+    return [*rows, ("FLOP utilization", value, note)]
 
 
 def _flops_row(used: dict[str, Any], result: Trial) -> tuple[str, str]:

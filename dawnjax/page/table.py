@@ -169,12 +169,19 @@ class Table:
     def to_text(self) -> str:
         """Aligned columns for a terminal, notes below.
 
-        Columns for which it has no room stand in further blocks, each with the first column.
+        Columns for which it has no room stand in further blocks, each with the first column, or
+        with the numbers of the rows where that does not tell them apart.
         """
         columns, rows = self._in_words()
         every = [[column.head.strip() for column in columns], *rows]
         widths = [max(map(len, cells)) for cells in zip(*every, strict=True)]
-        room = shutil.get_terminal_size((10**6, 0)).columns - sum(widths[:1]) - 2
+        whole = shutil.get_terminal_size((10**6, 0)).columns
+        is_split = sum(widths) + 2 * (len(widths) - 1) > whole
+        if is_split and len({row[0] for row in rows}) < len(rows):
+            columns = (Column("#"), *columns)
+            every = [[str(number or "#"), *row] for number, row in enumerate(every)]
+            widths.insert(0, len(str(len(rows))))
+        room = whole - sum(widths[:1]) - 2
         blocks: list[list[int]] = [[]]
         for place, width in enumerate(widths[1:], 1):
             if blocks[-1] and sum(widths[n] + 2 for n in blocks[-1]) + width > room:

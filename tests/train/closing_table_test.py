@@ -148,6 +148,26 @@ def test_the_closing_table_says_why_no_communication_is_known_and_that_no_host_i
     assert value == "20.0 %" and note.startswith("executed FLOPs; model FLOPs not known; measured")
 
 
+def test_hosts_that_agree_are_one_row_of_the_closing_table():
+    why = {"exposed_fraction": "simulated devices share the cores"}
+    communication = {"exposed_fraction": None, "exposed_skew_fraction": None, "reasons": why}
+    used = {"window": "after_run", "mfu": None, "hfu": None, "reasons": {"mfu": "not steady"}}
+    hosts: list[dict] = [
+        {"process_index": index, "communication": communication, "utilization": used}
+        for index in range(4)
+    ]
+    hosts[3] = {**hosts[3], "utilization": {**used, "reasons": {"mfu": "not counted"}}}
+    log = one_attempt()
+    end = log.events.pop()
+    log.add("host_summary", 13.5, hosts=hosts).events.append(end)
+    rows = {name: row for name, row in shown(log.events).items() if name[:2] in ("ex", "FL")}
+    assert rows == {
+        "exposed communication": ("-", "simulated devices share the cores"),
+        "FLOP utilization, host 0 to 2": ("-", "not steady"),
+        "FLOP utilization, host 3": ("-", "not counted"),
+    }
+
+
 def test_the_closing_table_says_how_many_cores_a_cpu_is():
     def row(cores, num_processes=1, platform="cpu"):
         log = one_attempt()
