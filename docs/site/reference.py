@@ -1,4 +1,4 @@
-"""Parts of the site that are made from the code: commands, the Python API, fields, exit statuses.
+"""Parts of the site that are made from the code: commands, the Python API, fields.
 
 MkDocs calls `on_files` and `on_page_markdown` (mkdocs.yml, `hooks`); nothing is written into the
 tree.
