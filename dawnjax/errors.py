@@ -31,13 +31,25 @@ class ExitStatus(enum.IntEnum):
 
 
 class OneLineError(Exception):
-    """An error for the user, who wrote what its line repeats, perhaps thousands of digits."""
+    """An error for the user, in one line.
+
+    What it repeats may be a stranger's: thousands of digits, or a name with line breaks.
+    """
 
     def __str__(self) -> str:
-        return _LONG_WORD.sub(lambda word: f"{word[0][:150]}...{word[0][-50:]}", super().__str__())
+        text = super().__str__()
+        if len(text) > 4 * LONGEST_LINE:
+            text = f"{text[: 2 * LONGEST_LINE]}...{text[-2 * LONGEST_LINE :]}"
+        text = _LONG_WORD.sub(lambda word: f"{word[0][:150]}...{word[0][-50:]}", text)
+        text = _LINE_BREAK.sub(" ", text)
+        if len(text) > LONGEST_LINE:
+            text = f"{text[: LONGEST_LINE - 500]} ... {text[-490:]}"
+        return text
 
 
+LONGEST_LINE = 2000
 _LONG_WORD = re.compile(r"\S{300,}")
+_LINE_BREAK = re.compile(r"[ \t]*[\r\n]\s*")
 
 
 class ConfigError(OneLineError):

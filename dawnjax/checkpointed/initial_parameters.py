@@ -119,12 +119,16 @@ def _newest_save(path: Path) -> tuple[Content, dict[str, int]]:
     for folder in folders(folder_at(str(directory))).values():
         try:
             content = content_of(folder)
+            sizes = {
+                str((here / name).relative_to(folder)): (here / name).stat().st_size
+                for here, _, names in records.walk(Path(folder))
+                for name in names
+            }
         except (OSError, ValueError) as error:
             raise ConfigError(
                 f"--initialize_from={path}: checkpoint {folder.name} is damaged: {error}"
             ) from None
-        files = [file for file in Path(folder).rglob("*") if file.is_file()]
-        return content, {str(f.relative_to(folder)): f.stat().st_size for f in files}
+        return content, sizes
     raise ConfigError(
         f"--initialize_from={path}: the run has no checkpoint in {directory}; copy one there from "
         "where it saved"

@@ -5,7 +5,6 @@ never beyond a limit, so that a sparse file of 10 GB costs one look at its size.
 """
 
 import dataclasses
-import os
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -72,13 +71,11 @@ def _folder(path: Path) -> Iterator[SourceFile]:
     def fail(error: OSError) -> None:
         raise SourceRefused(f"cannot be read: {error.strerror}", file=str(error.filename))
 
-    for folder, folders, names in os.walk(path, onerror=fail, followlinks=False):
-        # os.walk visits the folders in this order, which must not depend on the file system.
-        folders.sort()
+    for folder, folders, names in _walk(path, fail):
         # A link to a folder is named, so that it is counted as not read.
-        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
+        links = [name for name in folders if (folder / name).is_symlink()]
         for name in sorted([*names, *links]):
-            location = Path(folder, name)
+            location = folder / name
             relative = location.relative_to(path).as_posix()
 
             # A default argument, because a closure would see the loop's last file.
@@ -86,6 +83,15 @@ def _folder(path: Path) -> Iterator[SourceFile]:
                 return _read(location, limit)
 
             yield SourceFile(relative, f"{above}/{relative}", read)
+
+
+def _walk(
+    path: Path, fail: Callable[[OSError], None]
+) -> Iterator[tuple[Path, list[str], list[str]]]:
+    try:
+        yield from records.walk(path, on_error=fail)
+    except records.BoundError as error:
+        raise SourceRefused(str(error), file=str(path)) from None
 
 
 def _read(path: Path, limit: int) -> bytes:

@@ -10,6 +10,7 @@ from dawnjax.config.command_line import closest
 from dawnjax.errors import ConfigError
 from dawnjax.other_logs.rows import RUN
 from dawnjax.other_logs.text_lines import Seconds
+from dawnjax.page.words import shortened
 
 UNITS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 """Units of a clock, in seconds."""
@@ -153,9 +154,10 @@ def _require(names: Mapping[str, Any], name: str, flag: str) -> None:
 
 
 def _listed(names: Iterable[str]) -> str:
-    shown = sorted(names)
-    more = f" and {len(shown) - 12} more" if len(shown) > 12 else ""
-    return (", ".join(shown[:12]) or "none") + more
+    shown = [shortened(name, 80) for name in sorted(names)]
+    count = next((n for n in range(12, 1, -1) if sum(map(len, shown[:n])) < 300), 1)
+    more = f" and {len(shown) - count} more" if len(shown) > count else ""
+    return (", ".join(shown[:count]) or "none") + more
 
 
 def _words(name: str) -> set[str]:

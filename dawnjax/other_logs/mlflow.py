@@ -5,6 +5,7 @@ older store has lines `milliseconds value step` of one metric of one run.
 """
 
 import contextlib
+import itertools
 import re
 import sqlite3
 import sys
@@ -26,12 +27,16 @@ _EXPERIMENTS = """
     WHERE runs.lifecycle_stage = 'active' ORDER BY experiments.name
 """
 _METRICS = """
-    SELECT run_uuid, runs.name, start_time, key, value, is_nan, timestamp, step
+    SELECT run_uuid, runs.name, start_time, key, value, is_nan, timestamp, step,
+        (SELECT value FROM params WHERE key = 'seed' AND params.run_uuid = runs.run_uuid LIMIT 1)
     FROM metrics JOIN runs USING (run_uuid) JOIN experiments USING (experiment_id)
     WHERE experiments.name = ? AND runs.lifecycle_stage = 'active'
     ORDER BY run_uuid, step, timestamp
 """
-_SEEDS = "SELECT run_uuid, value FROM params WHERE key = 'seed'"
+
+MOST_EXPERIMENTS, MOST_TEXT_BYTES = 1000, 2**16
+MOST_SQLITE_STEPS, _STEPS_A_CALL = 500_000_000, 1_000_000
+"""Of one query, some ten seconds: tables of a stranger's may lack keys and indices."""
 
 
 def experiments(path: Path) -> list[str]:
@@ -45,37 +50,48 @@ def experiments(path: Path) -> list[str]:
         tables = {name for (name,) in found}
         if not {"experiments", "runs", "metrics", "params"} <= tables:
             return []
-        return [name for (name,) in database.execute(_EXPERIMENTS)]
+        names = [name for (name,) in database.execute(_EXPERIMENTS)]
+        if len(names) > MOST_EXPERIMENTS or not all(isinstance(name, str) for name in names):
+            raise RunError(
+                f"{path} has more than {MOST_EXPERIMENTS:,} experiments, or unnamed ones"
+            )
+        return names
 
 
 def rows(path: Path, experiment: str) -> Iterator[Row]:
     """Rows of the runs of one experiment in a database; deleted runs are none."""
     with _opened(path) as database:
-        seeds = dict(database.execute(_SEEDS))
         found = database.execute(_METRICS, (experiment,))
         for number, row in enumerate(found, start=1):
-            run, name, start, key, value, is_nan, moment, step = row
+            run, name, start, key, value, is_nan, moment, step, seed = row
+            if not isinstance(run, str) or not isinstance(key, str):
+                raise sqlite3.DataError(f"a run or a metric is called {run!r:.40}, {key!r:.40}")
             # Infinity is stored as the greatest finite number. A metric may be named `step`.
             is_finite = not is_nan and abs(value) < sys.float_info.max
             cells: Cells = {key: value if is_finite else "nan"}
             cells |= {RUN: f"{name or ''} {run[:8]}".strip(), "step": step}
             cells |= _seconds(moment, start)
-            yield number, cells | ({"seed": seeds[run]} if run in seeds else {})
+            yield number, cells | ({} if seed is None else {"seed": seed})
 
 
 def folder(path: Path) -> Iterator[Row]:
     """Rows of one run in the older file store, `metrics/NAME` and `meta.yaml`.
 
     Raises:
-      RunError: A line is of another form.
+      RunError: A file cannot be read, or a line is of another form.
     """
-    about = records.read_plain(path / "meta.yaml")
+    try:
+        about = records.read_plain(path / "meta.yaml")
+        seed = path / "params" / "seed"
+        told: Cells = {"seed": records.read_plain(seed, 100).decode()} if seed.exists() else {}
+        files = [here / name for here, _, names in records.walk(path / "metrics") for name in names]
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise RunError(f"cannot read {path} as a run of MLflow: {reason}") from None
     if _DELETED.search(about):
         return
     start, metrics = _START.search(about), path / "metrics"
-    seed = path / "params" / "seed"
-    told: Cells = {"seed": records.read_plain(seed).decode()} if seed.is_file() else {}
-    for file in sorted(it for it in metrics.rglob("*") if it.is_file()):
+    for file in sorted(files):
         name = file.relative_to(metrics).as_posix()
         for number, line in lines(file):
             try:
@@ -100,6 +116,11 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
             raise RunError(f"{path} has more than {MOST_BYTES:,} bytes")
         quoted = urllib.parse.quote(str(path.resolve()))
         with contextlib.closing(sqlite3.connect(f"file:{quoted}?mode=ro", uri=True)) as database:
+            database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_TEXT_BYTES)
+            calls = itertools.count(1)
+            database.set_progress_handler(
+                lambda: next(calls) * _STEPS_A_CALL > MOST_SQLITE_STEPS, _STEPS_A_CALL
+            )
             yield database
     except (OSError, sqlite3.Error, TypeError) as error:
         reason = " ".join(str(error).split())

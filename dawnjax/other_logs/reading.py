@@ -36,7 +36,10 @@ _FORMS = {
 _EVENTS = Form("TensorBoard's", tensorboard.scalars, is_in_order=False)
 _MLFLOW = Form("MLflow's", mlflow.folder, is_in_order=False)
 
-MOST_LOGS = 10_000
+MOST_LOGS = MOST_TRIALS = 10_000
+MOST_KINDS = 1000
+"""Sets of columns that rows of one trial have."""
+
 MOST_EVALUATIONS = 100_000
 _DEEPEST = 6
 _MOST_OPENED = 50
@@ -49,7 +52,13 @@ class _Log(NamedTuple):
     form: Form
 
     def read(self) -> Iterator[rows.Row]:
-        yield from self.form.rows(self.path)
+        left = rows.MOST_CELLS
+        for place, cells in self.form.rows(self.path):
+            left -= rows.CELLS_A_ROW + len(cells)
+            if left < 0:
+                many = f"more than {rows.MOST_CELLS:,} values ({rows.CELLS_A_ROW} for each row)"
+                raise RunError(f"{self.path}:{place} comes after {many}; log fewer steps")
+            yield place, cells
 
 
 def is_other_log(path: Path) -> bool:
@@ -176,10 +185,15 @@ KNOWN = "JSON lines, CSV, TSV, event files of TensorBoard, MLflow's runs, printe
 def _names(log: _Log) -> dict[str, Any]:
     """Columns of a log, each with its first value."""
     names: dict[str, Any] = {}
-    for _, cells in log.read():
+    for place, cells in log.read():
         for name, cell in cells.items():
             if name not in names and cell != "" and cell is not None:
                 names[name] = cell
+                if len(names) > rows.MOST_COLUMNS or len(name) > rows.LONGEST_NAME:
+                    raise RunError(
+                        f"{log.path}:{place} has column {len(names):,}, of {len(name):,} letters: "
+                        f"{rows.MOST_COLUMNS:,} of {rows.LONGEST_NAME:,} are read"
+                    )
     return names
 
 
@@ -217,6 +231,8 @@ def _trials(log: _Log, told: Told, target: float | None) -> list[Trial]:
         if part is None:
             part = parts[name] = _Part()
         try:
+            if len(parts) > MOST_TRIALS or len(name) > rows.LONGEST_NAME:
+                raise ValueError(f"more than {MOST_TRIALS:,} trials, or a name too long")
             _add(part, cells, told, log.form.is_in_order)
         except ValueError as error:
             where = f"{log.path}:{place}" + (f" ({key} {name})" if name else "")
@@ -247,6 +263,8 @@ def _add(part: _Part, cells: rows.Cells, told: Told, is_in_order: bool) -> None:
         kind = tuple(cells)
         _refuse_going_back(told, part.before.get(kind, (None, None)), (step, seconds))
         part.before[kind] = step, seconds
+        if len(part.before) > MOST_KINDS:
+            raise ValueError(f"its rows have more than {MOST_KINDS:,} different sets of columns")
     if seconds is not None and (is_in_order or is_evaluation):
         part.seconds = seconds
         part.latest = seconds if part.latest is None else max(part.latest, seconds)

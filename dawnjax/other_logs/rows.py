@@ -17,9 +17,14 @@ from dawnjax.errors import RunError
 from dawnjax.other_logs import text_lines
 
 MOST_BYTES = 512 * 2**20
-"""Of one log; a line of JSON every step has some 100 bytes, so that this is 5 million steps."""
+"""Of one log."""
 
-MOST_LINE_BYTES = 2**20
+MOST_LINES, MOST_LINE_BYTES = 2_000_000, 2**20
+
+MOST_CELLS, CELLS_A_ROW = 20_000_000, 10
+"""Of one log, and what a row costs beside its cells: two readings take some ten seconds."""
+
+MOST_COLUMNS, LONGEST_NAME = 10_000, 1000
 
 Cells = dict[str, Any]
 Row = tuple[int, Cells]
@@ -68,11 +73,15 @@ def json_value(line: bytes) -> Any:
     """Value of a line of JSON, in which programs write NaN; `ValueError` if it is none."""
     try:
         return _DECODER.decode(line)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, RecursionError) as error:
+        if not _OTHERS.search(line):
+            raise ValueError(str(error)) from None
         return records.load_json(line, with_nan=True)
 
 
 _DECODER = msgspec.json.Decoder()
+_OTHERS = re.compile(rb"NaN|Infinity|\\u[dD][89a-fA-F]")
+"""What JSON has not, or not so, and Python writes: numbers that are none, halves of pairs."""
 
 
 def flat(value: Cells) -> Cells:
@@ -96,6 +105,8 @@ def table(path: Path) -> Iterator[Row]:
     reader = csv.reader(texts, delimiter="\t" if path.suffix == ".tsv" else ",", strict=True)
     try:
         header = [name.strip() for name in next(reader, [])]
+        if len(header) > MOST_COLUMNS:
+            raise RunError(f"{path} has {len(header):,} columns; at most {MOST_COLUMNS:,} are read")
         if not any(header) or all(map(_is_number, header)):
             raise RunError(f"{path} has no header; its first line must name the columns")
         made = _row_maker(path, header)
@@ -167,6 +178,9 @@ def text(path: Path) -> Iterator[Row]:
 def lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Numbered lines of a file; `RunError` where it cannot be read."""
     try:
-        yield from enumerate(records.lines(path, MOST_BYTES, MOST_LINE_BYTES), start=1)
+        for number, line in enumerate(records.lines(path, MOST_BYTES, MOST_LINE_BYTES), start=1):
+            if number > MOST_LINES:
+                raise records.BoundError(f"has more than {MOST_LINES:,} lines; log fewer steps")
+            yield number, line
     except (OSError, records.BoundError) as error:
         raise RunError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None

@@ -5,6 +5,7 @@ of 4, the data, its checksum of 4); the messages are those that tensorboardX shi
 """
 
 import os
+import re
 import struct
 import sys
 from collections.abc import Iterator
@@ -20,7 +21,19 @@ from dawnjax.other_logs.rows import MOST_BYTES, Row
 MARK = ".tfevents."
 """In the name of an event file."""
 
-_MOST_RECORD_BYTES = 64 * 2**20
+_MOST_RECORD_BYTES = 4 * 2**20
+"""Of a record with scalars: in memory an empty value of two bytes takes a hundred."""
+
+_MOST_VALUES = 3_000_000
+
+_ONE_VALUE = re.compile(
+    rb"\x09.{8}(?:\x10[\x80-\xff]{0,9}[\0-\x7f])?"
+    rb"(?:[^\x2a]|\x2a([\x80-\xff]{0,4}[\0-\x7f])\x0a([\x80-\xff]{0,4}[\0-\x7f]))",
+    re.DOTALL,
+)
+"""Beginning of an event (a moment, a step) with something else than a summary, such as a graph; or
+a summary and its first value, such as an image, with the length of each."""
+
 _FLOAT, _DOUBLE = 1, 2
 """Types of a tensor's values, by the numbers of TensorFlow's `DataType`."""
 
@@ -40,7 +53,7 @@ def scalars(folder: Path) -> Iterator[Row]:
 
 
 def _scalars(path: Path) -> Iterator[Row]:
-    message = _event_class()
+    message, num_values = _event_class(), 0
     try:
         with records.open_plain(path) as file:
             size = os.fstat(file.fileno()).st_size
@@ -48,6 +61,9 @@ def _scalars(path: Path) -> Iterator[Row]:
                 raise records.BoundError(f"has {size:,} bytes; at most {MOST_BYTES:,} are read")
             for number, data in enumerate(_records(file, size), start=1):
                 event = message.FromString(data)
+                num_values += len(event.summary.value)
+                if num_values > _MOST_VALUES:
+                    raise records.BoundError(f"has more than {_MOST_VALUES:,} values")
                 cells: dict[str, Any] = {"step": event.step, "wall_time": event.wall_time}
                 for value in event.summary.value:
                     scalar = _scalar(value)
@@ -78,11 +94,28 @@ def _records(file: IO[bytes], size: int) -> Iterator[bytes]:
         left -= 16 + length
         if left < 0:
             return  # it is still being written
+        file.seek(4, 1)
         if length > _MOST_RECORD_BYTES:
-            raise records.BoundError(f"has a record of {length:,} bytes")
+            start = file.tell()
+            if not _has_one_value(file.read(64)):
+                raise records.BoundError(f"has a record of {length:,} bytes with several values")
+            file.seek(start + length)
+        else:
+            yield file.read(length)
         file.seek(4, 1)
-        yield file.read(length)
-        file.seek(4, 1)
+
+
+def _has_one_value(start: bytes) -> bool:
+    """True if an event has no summary, or one value, by its first bytes: if long, no scalar."""
+    found = _ONE_VALUE.match(start)
+    if not found or not found[1]:
+        return found is not None
+    whole, value = (_whole_number(number) for number in found.groups())
+    return whole - value == 1 + len(found[2])
+
+
+def _whole_number(parts: bytes) -> int:
+    return sum((part & 0x7F) << 7 * place for place, part in enumerate(parts))
 
 
 def _scalar(value: Any) -> float | None:

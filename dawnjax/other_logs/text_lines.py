@@ -8,14 +8,15 @@ summary that karpathy/autoresearch asks of a program (`---`, then `val_bpb: 0.99
 import re
 from typing import Any
 
-_PIPED = re.compile(r"step (\d+)(?:/\d+)?(?: \([^)]*\))? \| (.+)", re.IGNORECASE)
+_PIPED = re.compile(r"step (\d{1,15})(?:/\d+)?(?: \([^)]*\))? \| (.+)", re.IGNORECASE)
 _SUMMED = re.compile(r"([A-Za-z_]\w*):\s+(\S+)\s*$")
 _AMOUNT = re.compile(
     r"([-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:e[-+]?\d+)?|[-+]?nan|[-+]?inf)(ms|s|m|h)?/?"
 )
 _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_A_STEP = re.compile(rb"Total batch size ([\d,]+)\b")
-_A_TOKEN = re.compile(rb"Estimated FLOPs per token: ([\d.e+]+)")
+_A_STEP = re.compile(r"Total batch size ([\d,]+)\b")
+_A_TOKEN = re.compile(r"Estimated FLOPs per token: ([\d.e+]+)")
+_LONGEST_AMOUNT, _MOST_IN_SUMMARY = 60, 1000
 _TOTAL = "total_time"
 
 
@@ -51,12 +52,12 @@ class Reader:
             self._summary = {}
         elif self._summary is not None and (pair := _SUMMED.match(_decoded(line))):
             amount = _amount(pair[2])
-            if amount is not None:
+            if amount is not None and len(self._summary) < _MOST_IN_SUMMARY:
                 self._summary[pair[1]] = amount
-        elif found := _A_STEP.match(line):
-            self._tokens_a_step = float(found[1].replace(b",", b""))
-        elif found := _A_TOKEN.match(line):
-            self._flops_a_token = float(found[1])
+        elif line.startswith(b"Total") and (found := _A_STEP.match(_decoded(line))):
+            self._tokens_a_step = _amount(found[1]) or 0.0
+        elif line.startswith(b"Estimated") and (found := _A_TOKEN.match(_decoded(line))):
+            self._flops_a_token = _amount(found[1]) or 0.0
         return {}
 
     def _piped(self, line: bytes) -> dict[str, Any]:
@@ -105,6 +106,8 @@ def _decoded(line: bytes) -> str:
 
 def _amount(text: str) -> float | None:
     """A number, or a duration with its unit in seconds; None for any other text."""
+    if len(text) > _LONGEST_AMOUNT:  # tried in the square of its length
+        return None
     if text.endswith("ms"):  # a million of them are read in seconds
         try:
             return Seconds(float(text[:-2]) * 1e-3)

@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +107,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
     """
     found: dict[str, bytes] = {}
     left = MOST_BYTES
-    for number, path in enumerate(folder.rglob("*"), 1):
+    for number, path in enumerate(_within(folder), 1):
         if number > MOST_FILES:
             raise ConfigError(f"{folder} holds more than {MOST_FILES:,} files, and no entry does")
         status, name = path.lstat(), path.relative_to(folder).as_posix()
@@ -123,6 +123,14 @@ def files_of(folder: Path) -> dict[str, bytes]:
         except (OSError, ValueError) as error:
             raise ConfigError(f"{folder}: {name} cannot be read: {error}") from None
     return found
+
+
+def _within(folder: Path) -> Iterator[Path]:
+    try:
+        for here, folders, files in records.walk(folder):
+            yield from (here / name for name in (*folders, *files))
+    except records.BoundError as error:
+        raise ConfigError(f"{folder} {error}, and no entry does") from None
 
 
 def hashes_of(files: Mapping[str, bytes]) -> dict[str, str]:

@@ -17,6 +17,7 @@ from dawnjax.records.reading import (
     load_json,
     open_plain,
     read_plain,
+    walk,
 )
 from dawnjax.records.typed import (
     FORGED,

@@ -13,7 +13,7 @@ import json
 import math
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -35,6 +35,10 @@ LARGEST_HOLE = 64 * 2**20
 MOST_HOLES = 20
 """A larger file with more than this many times its data is sparse; no program leaves such a file
 that has finished to write it."""
+
+
+DEEPEST_FOLDERS = 60
+"""Folders inside each other; Python's own walks end in a RecursionError at a thousand."""
 
 
 class BoundError(ValueError):
@@ -107,6 +111,22 @@ def lines(path: Path, most_bytes: int, most_line_bytes: int) -> Iterator[bytes]:
             if len(line) > most_line_bytes:
                 raise BoundError(f"line {number} has more than {most_line_bytes:,} bytes")
             yield line
+
+
+def walk(
+    path: Path, *, follow_links: bool = False, on_error: Callable[[OSError], object] | None = None
+) -> Iterator[tuple[Path, list[str], list[str]]]:
+    """Yield a folder and those in it, each with its folders and files by name, as `os.walk` does.
+
+    `BoundError` for one more than `DEEPEST_FOLDERS` deep. What the caller takes out of the list of
+    folders is not visited.
+    """
+    for folder, folders, files in os.walk(path, onerror=on_error, followlinks=follow_links):
+        here = Path(folder)
+        if len(here.relative_to(path).parts) > DEEPEST_FOLDERS:
+            raise BoundError(f"has folders more than {DEEPEST_FOLDERS} deep")
+        folders.sort()
+        yield here, folders, sorted(files)
 
 
 def csv_rows(path: Path, filled: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:

@@ -73,6 +73,10 @@ MOST_BYTES = 2**30
 MOST_LINE_BYTES = 64 * 2**20
 """Of a log, and of its longest line. A day's run writes 34 MB, nearly all of it heartbeats."""
 
+MOST_MARKS, BYTES_A_MARK = 3_000_000, 6
+"""Of all events that are kept, and how many bytes our own events have for each. Longer logs may
+have more, but not denser."""
+
 
 def log_path(run_dir: Path) -> Path:
     return run_dir / "log.jsonl"
@@ -200,6 +204,7 @@ def read_events(path: Path) -> list[Event]:
 
 def _events_in(lines: Iterable[bytes], path: Path) -> list[Event]:
     events: list[Event] = []
+    marks = num_bytes = 0
     for number, line in enumerate(lines, start=1):
         if not line.endswith(b"\n"):
             break  # a kill may have torn the last line
@@ -217,6 +222,9 @@ def _events_in(lines: Iterable[bytes], path: Path) -> list[Event]:
             )
         if events and event["event"] == "host_sample" == events[-1]["event"]:
             events.pop()  # a run of a day has 80,000 heartbeats
+        marks, num_bytes = marks + records.count_marks(line), num_bytes + len(line)
+        if marks > max(MOST_MARKS, num_bytes // BYTES_A_MARK):
+            raise records.BoundError(f"{marks:,} values up to line {number} are too many to read")
         events.append(event)
     return events
 

@@ -491,9 +491,9 @@ class GivenCoder:
                 "give that or more"
             )
         self._size = size or self._tokenizer.size
-        if self._size > token_words.MOST_TOKENS:
+        if self._size > tokenizer_file.MOST_TOKENS:
             raise FlagError(
-                f"{path} has {self._size} tokens; at most {token_words.MOST_TOKENS} are read"
+                f"{path} has {self._size} tokens; at most {tokenizer_file.MOST_TOKENS} are read"
             )
         self.separator = self._tokenizer.separator(separator or None)
         counts = self._tokenizer.bytes_of_token()

@@ -13,6 +13,7 @@ import io
 import lzma
 import os
 import pathlib
+import re
 import stat
 import tarfile
 import zipfile
@@ -60,8 +61,19 @@ class Limits:
 
 LIMITS = Limits()
 
+BLOCK = tarfile.BLOCKSIZE
 _MOST_HEADER_BYTES = 2**16
 """Of a tar's extended header, which tarfile reads whole; a path has at most 4,096 bytes."""
+
+_MOST_GLOBAL_BYTES = 2**12
+"""Of all global headers, whose fields tarfile copies for each member."""
+
+_MOST_FIELDS, _MOST_FIELD_BYTES = 10, 320
+"""In extended headers for each member that a tar may have: a field costs microseconds."""
+
+_DIGITS, _LENGTH = re.compile(rb"\d+"), re.compile(rb"(\d{1,8}) ")
+_MOST_DIGITS = 100
+"""Digits in a row in an extended header; in it tarfile searches in the square of their number."""
 
 _PACKED_TIGHT = 2**26
 _TIGHTEST = 100
@@ -145,16 +157,15 @@ def _damage_named(path: pathlib.Path) -> Iterator[None]:
 
 def _folder_members(path: pathlib.Path, limits: Limits) -> Iterator[Member]:
     budget = _Budget(path, limits)
-    for folder, folders, files in os.walk(path, onerror=_raise, followlinks=True):
-        folders.sort()
+    for folder, folders, files in records.walk(path, follow_links=True, on_error=_raise):
         for name in folders:
             # A link to a folder above would be walked for ever.
-            target = os.path.realpath(os.path.join(folder, name))
+            target = os.path.realpath(folder / name)
             if os.path.commonpath([target, os.path.realpath(folder)]) == target:
-                raise DataError(f"{os.path.join(folder, name)}: is a link to a folder above it")
+                raise DataError(f"{folder / name}: is a link to a folder above it")
             budget.count(name)
-        for file in sorted(files):
-            location = pathlib.Path(folder, file)
+        for file in files:
+            location = folder / file
             name = location.relative_to(path).as_posix()
             budget.count(name)
 
@@ -237,9 +248,64 @@ class _TarInfo(tarfile.TarInfo):
     @classmethod
     def frombuf(cls, buf: Any, encoding: Any, errors: Any) -> Any:
         info = super().frombuf(buf, encoding, errors)
-        if info.type in b"xgLKX" and info.size > _MOST_HEADER_BYTES:
+        if info.type in b"xgLKX" and not 0 <= info.size <= _MOST_HEADER_BYTES:
             raise ReadError(f"an extended header has {info.size:,} bytes")
+        if info.type == tarfile.GNUTYPE_SPARSE:
+            raise ReadError(f"{shown(info.name)} is a sparse file")
         return info
+
+    def _proc_member(self, tarfile: Any) -> Any:
+        """Check an extended header before tarfile reads it, which lets subclasses come between."""
+        if self.type in b"xgX":
+            stream = tarfile.fileobj
+            content = stream.read(-(-self.size // BLOCK) * BLOCK)
+            tarfile.check_header(self.type, content[: self.size])
+            tarfile.fileobj = _Again(content, tarfile, stream)
+        return super()._proc_member(tarfile)  # type: ignore[misc]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Again:
+    """Stream that gives once more what was read; then the archive goes on with the rest."""
+
+    content: bytes
+    archive: Any
+    rest: Any
+
+    def read(self, _: int) -> bytes:
+        self.archive.fileobj = self.rest
+        return self.content
+
+
+class _Tar(tarfile.TarFile):
+    """Tar whose extended headers are well formed, and bounded together."""
+
+    tarinfo = _TarInfo
+
+    def __init__(self, *arguments: Any, num_members: int, **more: Any) -> None:
+        self._fields_left = _MOST_FIELDS * num_members
+        self._bytes_left = _MOST_FIELD_BYTES * num_members
+        self._global_bytes_left = _MOST_GLOBAL_BYTES
+        super().__init__(*arguments, **more)  # which reads the first member
+
+    def check_header(self, kind: bytes, content: bytes) -> None:
+        if any(len(digits) > _MOST_DIGITS for digits in _DIGITS.findall(content)):
+            raise ReadError(f"an extended header has a number of more than {_MOST_DIGITS} digits")
+        if b"GNU.sparse" in content:
+            raise ReadError("an extended header is of a sparse file")
+        place = 0
+        while content[place : place + 1].strip(b"\0"):  # zeros may follow the fields
+            found = _LENGTH.match(content, place)
+            end = place + int(found[1]) if found else 0
+            # Else tarfile would take all up to a later `=` for a name, again at each length.
+            field = content[found.end() : end] if found else b""
+            if b"=" not in field or not field.endswith(b"\n"):
+                raise ReadError("an extended header is damaged")
+            self._fields_left, place = self._fields_left - 1, end
+        self._bytes_left -= len(content)
+        self._global_bytes_left -= len(content) if kind == b"g" else 0
+        if min(self._fields_left, self._bytes_left, self._global_bytes_left) < 0:
+            raise ReadError("its extended headers have more fields than all files need")
 
 
 def _tar_members(path: pathlib.Path, limits: Limits) -> Iterator[Member]:
@@ -247,7 +313,8 @@ def _tar_members(path: pathlib.Path, limits: Limits) -> Iterator[Member]:
     with records.open_plain(path) as file:
         opened = _OPENERS[kind_of(path)](file)
         stream: Any = _Bounded(opened, path, limits.total_bytes, file.tell)
-        with tarfile.open(fileobj=stream, mode="r|", tarinfo=_TarInfo) as archive:
+        members = limits.num_members
+        with _Tar.open(fileobj=stream, mode="r|", num_members=members) as archive:
             while info := archive.next():
                 archive.members.clear()  # type: ignore[attr-defined]  # each costs a kilobyte
                 name = _safe_name(path, info.name)

@@ -36,8 +36,8 @@ MOST_ANSWER_BYTES = 2**32
 MEMORY_BYTES = 768 * 2**20
 """Of addresses: the interpreter and its libraries with all that a small file needs."""
 
-SECONDS = 8.0
-"""CPU time of a call on a small file."""
+SECONDS, MESSAGE_BYTES_A_SECOND = 8.0, 2**18
+"""CPU time of a call on a small file, and a second more for so many bytes of what it is given."""
 
 WAITS = 10
 """As much wall time is waited for an answer: a busy machine gives a process a part of a core."""
@@ -51,7 +51,7 @@ class Bounded:
     """An instance of a class of another module; its arguments and results are of msgpack or NumPy.
 
     For each of the `num_bytes` of the file, memory grows by `memory_a_byte` bytes, and the CPU time
-    of a call by a second for every `bytes_a_second`.
+    of a call by a second for every `bytes_a_second`. The `arguments` are the file, or none.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Bounded:
         *arguments: Any,
         num_bytes: int = 0,
         memory_a_byte: int = 32,
-        bytes_a_second: int = 2**18,
+        bytes_a_second: int,
     ):
         self._memory = MEMORY_BYTES + memory_a_byte * num_bytes
         home = str(pathlib.Path(dawnjax.__file__).parents[1])
@@ -86,7 +86,8 @@ class Bounded:
     def ask(self, method: str, *arguments: Any) -> Any:
         """Call a method; BoundedError for what it raises, and where it needs more than is given."""
         content = msgspec.msgpack.encode((method, arguments), enc_hook=_packed)
-        seconds = SECONDS + (len(content) + self._num_bytes) / self._bytes_a_second
+        seconds = SECONDS + self._num_bytes / self._bytes_a_second
+        seconds += len(content) / MESSAGE_BYTES_A_SECOND if method else 0.0
         ends = time.monotonic() + WAITS * seconds
         stdin, answer = self._process.stdin, None
         assert stdin is not None

@@ -128,15 +128,16 @@ def open_source(
     path: pathlib.Path, annotated: Mapping[Split, Sequence[str]], *, with_masks: bool
 ) -> Source:
     """List a source and read its annotations, the files of each split; no image is read yet."""
-    is_folder = archives.kind_of(path) == "folder"
-    files = path.rglob("*") if is_folder else [path]
     kinds = (".json", *_ARCHIVES)
-    sizes = (file.stat().st_size for file in files if file.name.lower().endswith(kinds))
-    num_bytes = min(sum(sizes), _MOST_COUNTED)
+    if archives.kind_of(path) == "folder":
+        files = archives.members(path, LIMITS)
+        num_bytes = sum(file.size for file in files if file.name.lower().endswith(kinds))
+    else:
+        num_bytes = path.stat().st_size
     try:
         reader = Bounded(
             Reader,
-            num_bytes=num_bytes,
+            num_bytes=min(num_bytes, _MOST_COUNTED),
             memory_a_byte=_MEMORY_A_BYTE,
             bytes_a_second=_BYTES_A_SECOND,
         )

@@ -15,15 +15,12 @@ from typing import Protocol
 from dawnjax.input_pipeline.reading import text_files
 from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
 from dawnjax.input_pipeline.reading.tokenizer_file import MOST_BYTES as MOST_TOKENIZER_BYTES
-from dawnjax.input_pipeline.reading.tokenizer_file import TokenizerFile
+from dawnjax.input_pipeline.reading.tokenizer_file import MOST_TOKENS, TokenizerFile
 
 FILE, TOKENIZER_FILE = "vocabulary.json", "tokenizer.json"
 
 MOST_TOKEN_BYTES = 2**11 - 1
 """Of a token: the longest row has 2**20, and an int32 counts the bytes of all of them."""
-
-MOST_TOKENS = 2**18
-"""Of a file's vocabulary."""
 
 MOST_BYTES = 4 * 2**20
 """Of the file, with 64 bytes for each token."""

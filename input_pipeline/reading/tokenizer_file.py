@@ -9,6 +9,7 @@ import importlib.util
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from dawnjax.errors import install
@@ -17,6 +18,11 @@ from dawnjax.input_pipeline.reading.dataset import DataError
 
 MOST_BYTES = 2**25
 """Of the file: Llama 3's has 9 MB, and the largest published ones 33 MB."""
+
+MOST_TOKENS = 2**18
+
+_BYTES_A_SECOND = 2**22
+"""A second of its file; the library loads 10 MB in one."""
 
 MOST_DOCUMENT_BYTES, BATCH_BYTES = 2**22, 2**20
 """Of a document, which is encoded whole: what stands around a cut would change its tokens. Of
@@ -37,7 +43,9 @@ class TokenizerFile:
         if importlib.util.find_spec("tokenizers") is None:
             raise DataError(f"{where}: reading it needs tokenizers ({install('tokenizers')})")
         with self._named():
-            self._tokenizer = Bounded(Tokenizer, content, num_bytes=len(content))
+            self._tokenizer = Bounded(
+                Tokenizer, content, num_bytes=len(content), bytes_a_second=_BYTES_A_SECOND
+            )
         self.size = self._ask("size")
         if self.size < 2:
             raise DataError(f"{where}: has {self.size} tokens; 2 are needed")
@@ -104,12 +112,32 @@ class TokenizerFile:
             raise DataError(f"{where}: is no tokenizer.json, or a damaged one: {error}") from None
 
 
+class _Model(msgspec.Struct):
+    vocab: dict[str, Any] | list[Any] = []
+
+
+class _File(msgspec.Struct):
+    """What is counted of a file before the library makes much more of it."""
+
+    model: _Model = msgspec.field(default_factory=_Model)
+    added_tokens: list[Any] = []
+
+    @classmethod
+    def check(cls, content: bytes) -> None:
+        made = msgspec.json.decode(content, type=cls)
+        size = max(len(made.model.vocab), len(made.added_tokens))
+        if size > MOST_TOKENS:
+            raise ValueError(f"it has {size:,} tokens; at most {MOST_TOKENS:,} are read")
+
+
 class Tokenizer:
     """What the library does, in a process of its own."""
 
     def __init__(self, content: bytes):
         import tokenizers  # pyright: ignore[reportMissingImports]
 
+        with contextlib.suppress(msgspec.DecodeError):  # of which the library says more
+            _File.check(content)
         made = tokenizers.Tokenizer.from_str(content.decode())
         # Text that looks like a marker is text: no document may forge a separator.
         made.encode_special_tokens = True

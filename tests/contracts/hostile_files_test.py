@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import hostile_data
+import hostile_logs
 import numpy as np
 import pytest
 from hostile_files import CASES, SAMPLE, command
@@ -17,6 +18,7 @@ from dawnjax.errors import RunError
 from dawnjax.input_pipeline.reading.dataset import DataError
 from dawnjax.input_pipeline.reading.labelled_images import read_npz
 
+EVERY = {**CASES, **hostile_data.CASES, **hostile_logs.CASES}
 MEGABYTES, SECONDS = 300, 10
 """Limits of time and memory for a process that reads a file."""
 
@@ -25,15 +27,15 @@ MEGABYTES, SECONDS = 300, 10
 @pytest.mark.parametrize(
     "names",
     [
-        (*SAMPLE, *hostile_data.SAMPLE),
-        pytest.param((*CASES, *hostile_data.CASES), marks=pytest.mark.long),
+        (*SAMPLE, *hostile_data.SAMPLE, *hostile_logs.SAMPLE),
+        pytest.param(tuple(EVERY), marks=pytest.mark.long),
     ],
     ids=["sample", "all"],
 )
 def test_a_hostile_file_ends_in_a_line(tmp_path, names, campaign):
     hostile = campaign(
         "hostile_files",
-        "hostile archives, logs, entries, run directories and data sets",
+        "hostile archives, logs, entries, run directories, studies, races and data sets",
         f"one clear line, within {MEGABYTES} MB and {SECONDS} s",
     )
     child = subprocess.Popen(
@@ -48,7 +50,7 @@ def test_a_hostile_file_ends_in_a_line(tmp_path, names, campaign):
     )
     assert child.stdin and child.stdout
     for name in names:
-        kind, make, said = {**CASES, **hostile_data.CASES}[name]
+        kind, make, said = EVERY[name]
         folder = tmp_path / "case"
         folder.mkdir()
         path = make(folder)

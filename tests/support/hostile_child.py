@@ -17,12 +17,16 @@ from dawnjax.__main__ import main
 
 LATE = {
     "check": ("commands.check",),
+    "compare": ("commands.compare", "study.at_budget", "study.sides", "study.side_by_side"),
     "evaluate": ("commands.evaluate",),
     "import": ("commands.import_results",),
     "prepare": (
         "commands.prepare",
         "input_pipeline.reading.vocabulary",
     ),
+    "race": ("commands.race", "race.board"),
+    "runs": ("commands.runs",),
+    "train": ("commands.train", "config.experiment_flags", "checkpointed.initial_parameters"),
     "report": ("commands.report", "analysis.paper", "report.contents", "report.writing"),
 }
 """Modules that a command imports when it runs, which it is not charged for."""

@@ -13,7 +13,21 @@ from pathlib import Path
 
 import hostile_objects
 import numpy as np
-from hostile_makers import DEEP, LISTS, Maker, file_of, sparse, zeros
+from hostile_makers import (
+    DEEP,
+    LISTS,
+    MIB,
+    Maker,
+    file_of,
+    gnu_sparse,
+    in_folder,
+    pax_digits,
+    paxes,
+    sparse,
+    sparse_map,
+    zeros,
+    zip_of,
+)
 
 TEXT = (
     "prepare --dataset=parallel_text --train_source={path} --train_target={path} "
@@ -23,6 +37,10 @@ RATINGS = "prepare --dataset=movielens --from={path} --out={out}"
 TOKENS = "prepare --dataset=token_shards --from={path} --validation={path} --out={out}"
 QUESTIONS = "prepare --dataset=squad --from={path} --eval_from={path} --out={out}"
 IMAGES = "prepare --dataset=images --name=mine --from={path} --out={out}"
+WORDS = (
+    "prepare --dataset=token_shards --from={path}/text --validation={path}/text "
+    "--tokenizer={path}/tokenizer.json --out={out}"
+)
 READERS = {"text": TEXT, "ratings": RATINGS, "tokens": TOKENS, "questions": QUESTIONS}
 
 
@@ -55,6 +73,26 @@ def questions(**fields: object) -> Callable[[], bytes]:
     asked = {"id": "1", "question": "b", "answers": [answer], **fields}
     body = {"data": [{"title": "T", "paragraphs": [{"context": "a b", "qas": [asked]}]}]}
     return lambda: json.dumps(body).encode()
+
+
+def tokenizer(text: bytes, vocab: dict[str, int], **fields: object) -> Maker:
+    """A text and a tokenizer of whole words for it."""
+
+    def make(folder: Path) -> Path:
+        (folder / "text").write_bytes(text)
+        model = {"type": "WordLevel", "vocab": vocab, "unk_token": next(iter(vocab))}
+        record = {"version": "1.0", "added_tokens": [], "model": model, **fields}
+        (folder / "tokenizer.json").write_text(json.dumps(record))
+        return folder
+
+    return make
+
+
+def replaced(old: str, new: str) -> dict[str, object]:
+    return {"type": "Replace", "pattern": {"Regex": old}, "content": new}
+
+
+LONGER = [replaced(old, new * 100) for old, new in ("ab", "bc", "cd", "de")]
 
 
 def linked_folders(*links: tuple[str, str]) -> Maker:
@@ -178,6 +216,48 @@ CASES: dict[str, tuple[str, Maker, str]] = {
         linked_folders(("train/dog", "..")),
         "is a link to a folder above it",
     ),
+    "a tokenizer of a million tokens": (
+        WORDS,
+        lambda folder: tokenizer(b"w1", {f"w{n}": n for n in range(10**6)})(folder),
+        "1,000,000 tokens",
+    ),
+    "a tokenizer of four normalizers that lengthen": (
+        WORDS,
+        tokenizer(
+            b"a" * 100,
+            {"a": 0, "b": 1},
+            normalizer={"type": "Sequence", "normalizers": LONGER},
+        ),
+        "needs more than",
+    ),
+    "a tokenizer of a pattern that takes for ever": (
+        WORDS,
+        tokenizer(
+            b"a" * 5000 + b"b", {"a": 0, "b": 1}, normalizer=replaced("(a*)*(a*)*(a*)*c", "d")
+        ),
+        "",
+    ),
+    "a tokenizer 100,000 lists deep": (
+        WORDS,
+        lambda folder: in_folder("tokenizer.json", lambda: DEEP)(folder),
+        "text: no such file",
+    ),
+    "a zip bomb of images": (
+        IMAGES,
+        file_of("a.zip", lambda: zip_of(("train/cat/1.png", bytes(512 * MIB)))),
+        "expands to",
+    ),
+    **{
+        f"a tar of images with {name}": (IMAGES, file_of("a.tgz", content), said)
+        for name, content, said in (
+            ("60 KB of digits before each", lambda: pax_digits(60_000, 1000), "digits"),
+            ("fields of one letter", lambda: paxes(b"6 a=b\n" * 10_000, 300), "fields"),
+            ("names that overlap", lambda: paxes(b"2 " * 30_000 + b"=\n", 1), "damaged"),
+            ("a global header of 60 KB", lambda: paxes(b"6 a=b\n" * 10_000, 1, b"g"), "fields"),
+            ("60 MB of its own map", lambda: sparse_map(60), "sparse file"),
+            ("60 MB of a sparse file's map", lambda: gnu_sparse(60), "sparse file"),
+        )
+    },
     **hostile_objects.CASES,
 }
 """Hostile data by name."""

@@ -56,9 +56,33 @@ def long_header(kind: bytes, count: int) -> bytes:
     return gzip.compress(header("././@LongLink", count * MIB, kind)) + zeros(count)
 
 
-def pax_digits(count: int) -> bytes:
-    """A tar.gz with a pax header of many digits, which `tarfile` reads in quadratic time."""
-    return gzip.compress(header("x", count, b"x") + padded(b"1" * count) + tar((RESULT, START)))
+def paxes(content: bytes, count: int, kind: bytes = b"x") -> bytes:
+    """A tar.gz with an extended header before each of so many members."""
+    pax = header("x", len(content), kind) + padded(content)
+    return gzip.compress(b"".join(pax + header(str(n), 0) for n in range(count)) + bytes(1024))
+
+
+def pax_digits(count: int, headers: int = 1) -> bytes:
+    """A tar.gz with pax headers of many digits, which `tarfile` searches in quadratic time."""
+    pax = header("x", count, b"x") + padded(b"1" * count)
+    return gzip.compress(pax * headers + tar((RESULT, START)))
+
+
+def gnu_sparse(count: int) -> bytes:
+    """A tar.gz of a sparse file whose map goes on for a number of MiB."""
+    block = (b"00000000001\0" * 42)[:504].ljust(504, b"\0") + b"\1" + bytes(7)
+    head = bytearray(header("a", 0, b"S"))
+    head[386:482], head[482] = b"00000000001\0" * 8, 1
+    head[148:156] = b" " * 8
+    head[148:156] = b"%06o\0 " % sum(head)
+    return gzip.compress(bytes(head) + block * (2048 * count))
+
+
+def sparse_map(count: int) -> bytes:
+    """A tar.gz of a sparse file of pax whose map is one number of a number of MiB."""
+    fields = b"".join(b"22 GNU.sparse.%s=%d\n" % it for it in ((b"major", 1), (b"minor", 0)))
+    pax = header("x", len(fields), b"x") + padded(fields)
+    return gzip.compress(pax + header("a", count * MIB) + b"1" * count * MIB + bytes(1024))
 
 
 def log_archive(log: bytes) -> bytes:
