@@ -72,7 +72,8 @@ def trace_window(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         jax.profiler.start_trace(str(folder), profiler_options=options)
     except Exception as error:  # such as another profiler in this process, or a full disk
-        raise TraceError(f"cannot take a trace: {str(error).splitlines()[0]}") from None
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise TraceError(f"cannot take a trace: {reason}") from None
     try:
         with jax.profiler.TraceAnnotation(WINDOW_SPAN):
             yield

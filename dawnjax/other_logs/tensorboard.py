@@ -28,7 +28,7 @@ _MOST_VALUES = 3_000_000
 
 _ONE_VALUE = re.compile(
     rb"\x09.{8}(?:\x10[\x80-\xff]{0,9}[\0-\x7f])?"
-    rb"(?:[^\x2a]|\x2a([\x80-\xff]{0,4}[\0-\x7f])\x0a([\x80-\xff]{0,4}[\0-\x7f]))",
+    rb"(?:[^\x10\x2a]|\x2a([\x80-\xff]{0,4}[\0-\x7f])\x0a([\x80-\xff]{0,4}[\0-\x7f]))",
     re.DOTALL,
 )
 """Beginning of an event (a moment, a step) with something else than a summary, such as a graph; or

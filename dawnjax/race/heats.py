@@ -18,6 +18,8 @@ import numpy as np
 from dawnjax import records
 from dawnjax.checkpointed.judged_weights import NO_WEIGHTS, Measured, Question, Weights
 from dawnjax.errors import RunError
+from dawnjax.input_pipeline.reading import npy_files
+from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
 from dawnjax.race.contestant import DONE, GO, READY
 from dawnjax.race.handover import Handover
 from dawnjax.race.sandbox import (
@@ -114,12 +116,12 @@ class Course:
         """Compare a program's logits with the true classes of its round, in float64."""
         classes = self.handover.true_classes()
         try:
-            with records.open_plain(saved / LOGITS) as file:
-                logits = np.lib.format.read_array(file, allow_pickle=False)
-        except FileNotFoundError:
+            logits = npy_files.map_array(saved / LOGITS)  # a stranger's header may claim anything
+        except MissingDataError:
             return Weights(fault=NO_WEIGHTS)
-        except (OSError, ValueError, MemoryError) as error:
-            return Weights(fault=f"{LOGITS} cannot be read: {type(error).__name__}")
+        except DataError as error:
+            why = str(error).removeprefix(f"{saved / LOGITS}: ")
+            return Weights(fault=f"{LOGITS} cannot be read: {why}")
         wanted = len(classes), self.handover.num_classes
         if logits.dtype != np.float32 or logits.shape != wanted:
             given = f"{logits.dtype} {list(logits.shape)}"

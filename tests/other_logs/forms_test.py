@@ -153,30 +153,48 @@ def test_event_files_of_tensorboard(tmp_path):
     assert [row.step for row in trial.evaluations] == [10]
 
 
-def test_a_tensor_of_tensorflow_2_is_a_scalar(tmp_path):
-    """Its summaries hold a tensor, by its bytes or its list."""
+def write_events(folder, *events):
     from tensorboardX.proto import event_pb2
 
     made = getattr(event_pb2, "Event")  # noqa: B009 -- made when the module is imported
+    framed = b""
+    for event in events:
+        data = made(**event).SerializeToString()
+        framed += struct.pack("<Q", len(data)) + b"0000" + data + b"0000"
+    (folder / "events.out.tfevents.1.host").write_bytes(framed)
+
+
+def test_a_tensor_of_tensorflow_2_is_a_scalar(tmp_path):
+    """Its summaries hold a tensor, by its bytes or its list."""
 
     def value(**tensor):
         return {"tag": "val_loss", "tensor": {"dtype": 1, **tensor}}
 
-    events = [
-        made(wall_time=1.7e9, step=1, summary={"value": [value(float_val=[2.5])]}),
-        made(
-            wall_time=1.7e9 + 1,
-            step=2,
-            summary={"value": [value(tensor_content=struct.pack("<f", 1.5))]},
-        ),
-    ]
-    framed = b""
-    for event in events:
-        data = event.SerializeToString()
-        framed += struct.pack("<Q", len(data)) + b"0000" + data + b"0000"
-    (tmp_path / "events.out.tfevents.1.host").write_bytes(framed)
+    write_events(
+        tmp_path,
+        {"wall_time": 1.7e9, "step": 1, "summary": {"value": [value(float_val=[2.5])]}},
+        {
+            "wall_time": 1.7e9 + 1,
+            "step": 2,
+            "summary": {"value": [value(tensor_content=struct.pack("<f", 1.5))]},
+        },
+    )
     [trial] = read_entry(tmp_path, Columns()).trials
     assert points(trial) == [(1, 0.0, 2.5), (2, 1.0, 1.5)]
+
+
+def test_a_large_image_is_passed_over_and_no_scalar_with_it(tmp_path):
+    image = {"tag": "seen", "image": {"encoded_image_string": bytes(5_000_000)}}
+    scalar = {"tag": "val_loss", "simple_value": 2.5}
+    graph = {"wall_time": 1.7e9, "graph_def": bytes(5_000_000)}
+    beside = {"wall_time": 1.7e9, "step": 300, "summary": {"value": [image]}}
+    written = {"wall_time": 1.7e9, "step": 300, "summary": {"value": [scalar]}}
+    write_events(tmp_path, graph, beside, written)
+    [trial] = read_entry(tmp_path, Columns()).trials
+    assert points(trial) == [(300, 0.0, 2.5)]
+    write_events(tmp_path, written, {"step": 301, "summary": {"value": [image, scalar]}})
+    with pytest.raises(RunError, match="has a record of 5,000,0.. bytes with several values"):
+        read_entry(tmp_path, Columns())
 
 
 def test_the_logger_writes_what_is_read(tmp_path):

@@ -89,8 +89,12 @@ def done(): print("done", flush=True); time.sleep(9)
     [
         ("save(logits[:9]); done()", r"float32 \[9, 10\], and float32 \[897, 10\] is needed"),
         ("save(logits.astype('f8')); done()", "is float64"),
-        ("save(np.array([print] * 897), allow_pickle=True); done()", "cannot be read: ValueError"),
+        ("save(np.array([print] * 897), allow_pickle=True); done()", "holds Python objects"),
         ("os.truncate(os.open(f'{out}/logits.npy', 66), 10); done()", "cannot be read"),
+        (
+            "open(out + '/logits.npy', 'wb').write(b'\\x93NUMPY\\1\\0\\xff\\0' + b'(' * 255); done()",
+            "is no .npy file",
+        ),
         ("done()", "no weights were saved"),
         ("save(logits); done()", 0.0),  # all classes are equal: none is an answer
         ("save(logits + np.nan); done()", 0.0),
