@@ -92,7 +92,8 @@ def done(): print("done", flush=True); time.sleep(9)
         ("save(np.array([print] * 897), allow_pickle=True); done()", "holds Python objects"),
         ("os.truncate(os.open(f'{out}/logits.npy', 66), 10); done()", "cannot be read"),
         (
-            "open(out + '/logits.npy', 'wb').write(b'\\x93NUMPY\\1\\0\\xff\\0' + b'(' * 255); done()",
+            "file = open(out + '/logits.npy', 'wb'); file.write(b'\\x93NUMPY\\1\\0\\xff\\0');"
+            "file.write(b'(' * 255); file.close(); done()",
             "is no .npy file",
         ),
         ("done()", "no weights were saved"),
