@@ -207,10 +207,11 @@ def _image_files(path: pathlib.Path, request: Request) -> Splits:
     """Images of `train/<class>/*` and `test/<class>/*` in a folder or an archive."""
     decoded: dict[Split, list[tuple[int, str, np.ndarray]]] = {"train": [], "eval": []}
     for member, folder, label in _labelled_members(path):
+        content = member.read()
         try:
             if label not in CLASSES:
                 raise DataError(f"is of no class of CIFAR-10 ({', '.join(CLASSES)})")
-            image = decode_image(member.read(), SIDE, SIDE)
+            image = decode_image(content, SIDE, SIDE)
         except DataError as error:
             raise DataError(f"{member.source}: {archives.shown(member.name)} {error}") from None
         decoded[_FOLDERS[folder]].append((CLASSES.index(label), member.name, image))

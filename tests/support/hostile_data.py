@@ -37,6 +37,7 @@ RATINGS = "prepare --dataset=movielens --from={path} --out={out}"
 TOKENS = "prepare --dataset=token_shards --from={path} --validation={path} --out={out}"
 QUESTIONS = "prepare --dataset=squad --from={path} --eval_from={path} --out={out}"
 IMAGES = "prepare --dataset=images --name=mine --from={path} --out={out}"
+ARCHIVE = "prepare --dataset=cifar10 --from={path} --out={out}"
 WORDS = (
     "prepare --dataset=token_shards --from={path}/text --validation={path}/text "
     "--tokenizer={path}/tokenizer.json --out={out}"
@@ -212,7 +213,7 @@ CASES: dict[str, tuple[str, Maker, str]] = {
     ),
     "a pipe as an image": (IMAGES, folder_of_pipe, "0.jpg: is no file"),
     "a link round in folders of CIFAR-10": (
-        "prepare --dataset=cifar10 --from={path} --out={out}",
+        ARCHIVE,
         linked_folders(("train/dog", "..")),
         "is a link to a folder above it",
     ),
@@ -243,12 +244,12 @@ CASES: dict[str, tuple[str, Maker, str]] = {
         "text: no such file",
     ),
     "a zip bomb of images": (
-        IMAGES,
+        ARCHIVE,
         file_of("a.zip", lambda: zip_of(("train/cat/1.png", bytes(512 * MIB)))),
         "expands to",
     ),
     **{
-        f"a tar of images with {name}": (IMAGES, file_of("a.tgz", content), said)
+        f"a tar of images with {name}": (ARCHIVE, file_of("a.tgz", content), said)
         for name, content, said in (
             ("60 KB of digits before each", lambda: pax_digits(60_000, 1000), "digits"),
             ("fields of one letter", lambda: paxes(b"6 a=b\n" * 10_000, 300), "fields"),
