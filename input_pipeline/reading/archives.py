@@ -313,8 +313,8 @@ def _tar_members(path: pathlib.Path, limits: Limits) -> Iterator[Member]:
     with records.open_plain(path) as file:
         opened = _OPENERS[kind_of(path)](file)
         stream: Any = _Bounded(opened, path, limits.total_bytes, file.tell)
-        members = limits.num_members
-        with _Tar.open(fileobj=stream, mode="r|", num_members=members) as archive:
+        bounded: Any = _Tar
+        with bounded.open(fileobj=stream, mode="r|", num_members=limits.num_members) as archive:
             while info := archive.next():
                 archive.members.clear()  # type: ignore[attr-defined]  # each costs a kilobyte
                 name = _safe_name(path, info.name)
