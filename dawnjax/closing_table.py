@@ -135,12 +135,11 @@ def rate_text(rate: float, experiment: Experiment, spec: AnySpec) -> str:
 
 def _profile_rows(result: Trial) -> list[tuple[str, str, str]]:
     """Rows of the hosts' profiles; hosts that agree are one row."""
-    said: dict[tuple[str, str, str], list[int]] = {}
-    for host in result.hosts:
-        for row in _rows_of_host(host, result):
-            said.setdefault(row, []).append(host["process_index"])
+    said = (
+        (host["process_index"], row) for host in result.hosts for row in _rows_of_host(host, result)
+    )
     rows = []
-    for (name, value, note), hosts in said.items():
+    for hosts, (name, value, note) in words.shared(said):
         which = "" if len(hosts) == len(result.hosts) else f", host {in_one_cell(hosts)}"
         rows.append((f"{name}{which}", value, note))
     return rows

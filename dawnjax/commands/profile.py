@@ -10,6 +10,7 @@ from dawnjax import records
 from dawnjax.commands.answer import Answer
 from dawnjax.config import command_line
 from dawnjax.errors import ConfigError
+from dawnjax.page.words import shared
 from dawnjax.profile import host_profile, tables
 from dawnjax.profile.captured import captures_of
 from dawnjax.profile.host_profile import HostProfile
@@ -196,13 +197,12 @@ def show(run_dir: Path) -> Answer:
 
 def _remarks(profiles: list[HostProfile]) -> list[str]:
     """What the tables do not say; what holds for several hosts once."""
-    said: dict[str, list[int]] = {}
+    said = []
     for profile in profiles:
         why = profile.utilization_json()["reasons"].get("mfu")
         for line in (profile.failure, why and f"model FLOP utilization is not known: {why}"):
-            if line:
-                said.setdefault(line, []).append(profile.capture.process_index)
-    lines = [f"host {tables.in_one_cell(hosts)}: {line}" for line, hosts in said.items()]
+            said += [(profile.capture.process_index, line)] if line else []
+    lines = [f"host {tables.in_one_cell(hosts)}: {line}" for hosts, line in shared(said)]
     return [*lines, *(profile.twin_line() for profile in profiles)]
 
 

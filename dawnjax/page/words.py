@@ -9,6 +9,10 @@ import os.path
 import re
 from collections.abc import Iterable, Sequence
 from decimal import ROUND_HALF_EVEN, Decimal
+from typing import TypeVar
+
+Named = TypeVar("Named")
+Said = TypeVar("Said")
 
 NOT_KNOWN = "not known"
 NOT_REACHED = "not reached"
@@ -119,6 +123,14 @@ def counted(lines: Iterable[str]) -> list[str]:
     """Each line once, in order, with its number where it comes several times."""
     numbers = collections.Counter(lines)
     return [line if number == 1 else f"{line} ({number} times)" for line, number in numbers.items()]
+
+
+def shared(said: Iterable[tuple[Named, Said]]) -> list[tuple[list[Named], Said]]:
+    """What is said of several, once, in order, with all of whom it is said."""
+    names: dict[Said, list[Named]] = {}
+    for name, text in said:
+        names.setdefault(text, []).append(name)
+    return [(of, text) for text, of in names.items()]
 
 
 def of_name(name: str) -> str:

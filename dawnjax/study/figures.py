@@ -1,7 +1,6 @@
 """Statistics of each arm of a study, and the verdict on it beside the first arm."""
 
 import dataclasses
-import itertools
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -103,7 +102,7 @@ class ArmFigures:
             said.append(f"{self.elsewhere}, so its ratio is not of the recipes alone")
         if self.figures.reached and self.figures.expected_seconds is None:
             said.append(f"{self.why_no_time}, so it has no expected time")
-        return [f"arm {self.name}: {sentence}" for sentence in said]
+        return said
 
     @property
     def _without_disturbed(self) -> str:
@@ -242,7 +241,9 @@ class StudyFigures:
                 f"best of {len(self.arms)} arms: {best.name}, {best.time_text}; the same trials "
                 "chose it, so expect more on fresh seeds"
             )
-        said += itertools.chain.from_iterable(arm.cautions for arm in self.arms)
+        cautions = ((arm.name, caution) for arm in self.arms for caution in arm.cautions)
+        for names, caution in words.shared(cautions):
+            said.append(f"arm{'s' * (len(names) > 1)} {', '.join(names)}: {caution}")
         said += words_of_cost(self.looks) if self.looks else []
         said += [f"no ladder yet: {self.no_ladder}"] if self.no_ladder else []
         machines = [machine for arm in self.arms for machine in arm.machines]

@@ -38,10 +38,13 @@ def text_of(found: StudyFigures) -> str:
     parts = _search_parts(search) if search else []
     if rows:
         parts += [of_words(head, lines).to_text(), "", f"on {'; '.join(machines) or 'nothing yet'}"]
-    for row in rows:
-        if row.verdict and row.verdict.word not in (FASTER, SLOWER):
-            why = f"{row.name} (B) beside {rows[0].name} (A): {row.verdict.why}"
-            parts.append("; ".join(filter(None, [why, row.advice])))
+    whys = (
+        (row.name, "; ".join(filter(None, [row.verdict.why, row.advice])))
+        for row in rows
+        if row.verdict and row.verdict.word not in (FASTER, SLOWER)
+    )
+    for names, why in words.shared(whys):
+        parts.append(f"{', '.join(names)} (B) beside {rows[0].name} (A): {why}")
     parts += ["", *found.ladder.lines()] if found.ladder else []
     return "\n".join([*parts, *found.remarks])
 

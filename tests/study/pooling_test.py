@@ -59,7 +59,7 @@ def test_a_trial_of_unknown_length_leaves_an_arm_without_an_expected_time(tmp_pa
     first, second = figures(study, of_arms, runs, tmp_path).arms
     assert (first.reached, first.figures.expected_seconds) == ("1 of 2", None)
     assert first.time_text == "how long a trial ran is not known"
-    assert first.cautions == [f"arm num_epochs=3: {first.time_text}, so it has no expected time"]
+    assert first.cautions == [f"{first.time_text}, so it has no expected time"]
     assert second.verdict is None and not second.cautions
 
 
@@ -70,16 +70,14 @@ def test_an_arm_on_different_machines_says_so(tmp_path, capsys):
     runs = trials_over(ordered, tmp_path / "s", {})
     first, second = figures(study, of_arms, runs, tmp_path / "s").arms
     [said] = first.cautions
-    assert said.startswith(
-        "arm num_epochs=3: its times are of different machines (8 x tpu v4 on 2 hosts; 8 x tpu v5"
-    )
+    assert said.startswith("its times are of different machines (8 x tpu v4 on 2 hosts; 8 x tpu v5")
     assert second.cautions == [
-        "arm num_epochs=4: the first arm alone ran with 8 x tpu v5 on 2 hosts, "
+        "the first arm alone ran with 8 x tpu v5 on 2 hosts, "
         "so its ratio is not of the recipes alone"
     ]
     StudyFolder(tmp_path / "s").write(study, of_arms)
     assert main(["report", str(tmp_path / "s"), f"--out={tmp_path / 'page'}"]) == 0
-    assert said[1:] in (tmp_path / "page" / "index.html").read_text()
+    assert said in (tmp_path / "page" / "index.html").read_text()
 
 
 def test_a_verdict_on_arms_of_different_machines_says_so(tmp_path):
@@ -90,14 +88,14 @@ def test_a_verdict_on_arms_of_different_machines_says_so(tmp_path):
     runs = trials_over(ordered, tmp_path / "s", {})
     found = figures(study, of_arms, runs, tmp_path / "s")
     first, second = found.arms
-    said = "arm num_epochs=4: it alone ran with 8 x tpu v5 on 2 hosts, jax 0.10.1, "
+    said = "it alone ran with 8 x tpu v5 on 2 hosts, jax 0.10.1, "
     said += "the first arm alone ran with 8 x tpu v4 on 2 hosts, jax 0.10.2, "
     said += "so its ratio is not of the recipes alone"
     assert first.cautions == [] and second.cautions == [said]
     assert said in text_of(found)
     assert found.to_json()["arms"][1]["elsewhere"] in said
     [section] = studies_sections([found])
-    assert f"A{said[1:]}." in section.lead
+    assert f"Arm num_epochs=4: {said}." in section.lead
     names = {first.name: "a", second.name: "b"}
     runs = {
         plan: dataclasses.replace(
@@ -122,3 +120,17 @@ def test_a_trial_on_other_devices_than_the_arm_s_first_ends_a_study(tmp_path, mo
     assert len([next(ran), next(ran)]) == 2
     with pytest.raises(RunError, match="ran with devices=4, and another trial of the arm with 8"):
         next(ran)
+
+
+def test_what_holds_for_several_arms_is_said_once(tmp_path):
+    study, of_arms, ordered = made_study(tmp_path, {"3": [10.0], "4": [11.0], "5": [9.0]})
+    for plan in ordered:
+        if plan.seed == 0 and plan.arm is not of_arms[0]:
+            write_run(plan.directory(tmp_path), device_kind="tpu v5")
+    found = figures(study, of_arms, trials_over(ordered, tmp_path, {}), tmp_path)
+    several = [line for line in text_of(found).splitlines() if "num_epochs=4, num_epochs=5" in line]
+    why, elsewhere = several
+    assert why.startswith(
+        "num_epochs=4, num_epochs=5 (B) beside num_epochs=3 (A): the study first looks"
+    )
+    assert elsewhere.startswith("arms num_epochs=4, num_epochs=5: it alone ran with 8 x tpu v5")
