@@ -128,9 +128,7 @@ def test_what_holds_for_several_arms_is_said_once(tmp_path):
         if plan.seed == 0 and plan.arm is not of_arms[0]:
             write_run(plan.directory(tmp_path), device_kind="tpu v5")
     found = figures(study, of_arms, trials_over(ordered, tmp_path, {}), tmp_path)
-    several = [line for line in text_of(found).splitlines() if "num_epochs=4, num_epochs=5" in line]
-    why, elsewhere = several
-    assert why.startswith(
-        "num_epochs=4, num_epochs=5 (B) beside num_epochs=3 (A): the study first looks"
-    )
-    assert elsewhere.startswith("arms num_epochs=4, num_epochs=5: it alone ran with 8 x tpu v5")
+    both = "num_epochs=4, num_epochs=5"
+    why, elsewhere = (line for line in text_of(found).splitlines() if both in line)
+    assert why.startswith(f"{both} (B) beside num_epochs=3 (A): the study first looks after")
+    assert elsewhere.startswith(f"arms {both}: it alone ran with 8 x tpu v5")
