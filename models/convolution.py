@@ -13,7 +13,7 @@ from flax import nnx
 from jax import lax
 
 from dawnjax.models.execution import Execution
-from dawnjax.models.kernels import patches, stem, winograd
+from dawnjax.models.kernels import stem, winograd
 
 Padding = Literal["SAME", "VALID"] | Sequence[tuple[int, int]]
 
@@ -53,8 +53,6 @@ def convolve(
             shards = execution.batch_shards if len(images) % execution.batch_shards == 0 else 1
             made: jax.Array = winograd.convolve(images, kernel, pads, shards)
             return made.astype(dtype)
-        if patches.suits(images.shape, kernel.shape):
-            return patches.convolve(images, kernel, strides, pads).astype(dtype)
     is_rearranged = execution.platform == "gpu" and not execution.is_plain
     if is_rearranged and stem.suits(images, kernel, strides, pads):
         images, kernel = stem.in_blocks(images, kernel)
