@@ -21,7 +21,7 @@ from dawnjax.input_pipeline.reading import (
     shards,
     tfds_directory,
 )
-from dawnjax.input_pipeline.reading.columns import Content, Made
+from dawnjax.input_pipeline.reading.columns import Content, Made, Rows
 from dawnjax.input_pipeline.reading.dataset import (
     DataError,
     DatasetSpec,
@@ -356,13 +356,16 @@ def squares(
         return _whole(out, dataset, source, labels, declare)
     shape = (side or SIDE, side or SIDE, 3)
 
-    def blocks(photographs: Photographs) -> Iterator[np.ndarray]:
+    def blocks(photographs: Photographs, start: int) -> Iterator[np.ndarray]:
         rows = photographs.rows(shape, lambda content: decode_square(content, shape[0]))
-        for start in range(0, len(rows), ROWS_AT_ONCE):
-            yield (block := rows[start : start + ROWS_AT_ONCE])
+        for first in range(start, len(rows), ROWS_AT_ONCE):
+            yield (block := rows[first : first + ROWS_AT_ONCE])
             request.progress.add(len(block))
 
-    images: dict[Split, Content] = {split: blocks(part) for split, part in source.splits.items()}
+    images: dict[Split, Content] = {
+        split: Rows(shape=shape, dtype="uint8", blocks=functools.partial(blocks, part))
+        for split, part in source.splits.items()
+    }
     return made(
         out,
         dataset,
