@@ -29,8 +29,6 @@ ARRANGED = {
     "gpt_oss_20b": (64, ("--mesh.fsdp=16", "--mesh.expert=4", "--global_batch_size=64")),
     "imagenet_resnet50_mlperf": (64, ()),
     "llama2_70b_lora": (8, ("--mesh.fsdp=8",)),
-    # The opponent's weights have no say in a train step.
-    "minigo_9x9_v06": (8, ("--data.made_up",)),
     "nuclei_mask_rcnn_small": (1, ()),  # 5 images
 }
 """Devices and flags of experiments that 8 devices, or a mesh of data alone, do not hold."""

@@ -24,7 +24,6 @@ from dawnjax.input_pipeline.datasets.images import Images as Images
 from dawnjax.input_pipeline.datasets.movielens import MovieLens as MovieLens
 from dawnjax.input_pipeline.datasets.parallel_text import ParallelText as ParallelText
 from dawnjax.input_pipeline.datasets.pgx_games import PgxGame as PgxGame
-from dawnjax.input_pipeline.datasets.pgx_opponent import PgxOpponent as PgxOpponent
 from dawnjax.input_pipeline.datasets.squad import Squad as Squad
 from dawnjax.input_pipeline.datasets.synthetic import Synthetic as Synthetic
 from dawnjax.input_pipeline.datasets.synthetic import SyntheticObjects as SyntheticObjects

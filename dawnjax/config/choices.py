@@ -55,7 +55,6 @@ CHOICES = {
         "coco": "input_pipeline.datasets.coco.Coco",
         "synthetic_objects": "input_pipeline.datasets.synthetic.SyntheticObjects",
         "pgx": "input_pipeline.datasets.pgx_games.PgxGame",
-        "pgx_opponent": "input_pipeline.datasets.pgx_opponent.PgxOpponent",
         "go_games": "input_pipeline.datasets.go_games.GoGames",
     },
 }

@@ -145,8 +145,7 @@ def _small_games(task: Any, data: Any) -> tuple[AnyTask, AnyData]:
     if task.TAG == "professional_moves":
         task = replace(task, predict_simulations=4)
         return task, type(data)(game="go_5x5", examples_per_generation=32, made_up_moves=5)
-    made_up = {"made_up": True} if hasattr(data, "made_up") else {}
-    games = type(data)(game="tic_tac_toe", examples_per_generation=32, num_eval_games=20, **made_up)
+    games = type(data)(game="tic_tac_toe", examples_per_generation=32, num_eval_games=20)
     return task, games
 
 

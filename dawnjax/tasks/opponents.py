@@ -16,9 +16,9 @@ with epy.lazy_imports():
     import jax
     import jax.numpy as jnp
 
-Opponent = Literal["random", "wins", "wins_and_blocks", "network"]
+Opponent = Literal["random", "wins", "wins_and_blocks"]
 """A uniformly random legal move; one that wins at once if there is one; and besides none after
-which the other can win at once, if there is another; or the moves of a fixed network's search."""
+which the other can win at once, if there is another."""
 
 Player = Callable[[Any, "jax.Array"], "jax.Array"]
 """From states of games [games] and keys [games] to moves, int32 [games]."""
@@ -31,8 +31,6 @@ MOST_ACTIONS_LOOKED_AT = 100
 
 
 def opponent(kind: Opponent, rules: Any) -> Player:
-    """Player of a kind that needs no network."""
-
     def move(state: Any, key: jax.Array) -> jax.Array:
         rank = state.legal_action_mask.astype(jnp.int32)
         if kind != "random":

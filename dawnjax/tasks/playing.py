@@ -99,6 +99,8 @@ class Playing(GeneratingTask):
                 f"task.gating_games={self.gating_games} keeps the best parameters, which "
                 "initialize_from does not set; give 0"
             )
+        if self.gating_games:
+            opponents.refuse_one_game(self.search)
         shards = 1 if setting.mesh is None else device_mesh.batch_shards(setting.mesh)
         if self.games % shards:
             raise ConfigError(

@@ -10,13 +10,12 @@ import numpy as np
 from etils import epy
 
 from dawnjax.errors import ConfigError
-from dawnjax.input_pipeline.datasets.pgx_opponent import nested
 from dawnjax.limits import NonNegative
 from dawnjax.statistics.proportions import score
 from dawnjax.tasks import game_search, opponents
 from dawnjax.tasks.metric import fraction
 from dawnjax.tasks.playing import Playing
-from dawnjax.tasks.task import Arrays, Setting, make_model
+from dawnjax.tasks.task import Arrays, Setting
 
 with epy.lazy_imports():
     import jax
@@ -36,9 +35,9 @@ class SelfPlay(Playing):
     """Self-play, evaluated by games against a player that does not learn.
 
     Attributes:
-      opponent: That player, one of `opponents.Opponent`; `network` is that of the data.
+      opponent: That player, one of `opponents.Opponent`.
       match_simulations: Simulations of the network's moves in an evaluation; 0 takes the likeliest
-        move of its policy. Against `network` both search, and 0 takes those of self-play.
+        move of its policy.
     """
 
     TAG: ClassVar[str] = "self_play"
@@ -72,49 +71,11 @@ class SelfPlay(Playing):
     def _players(self, module: Any, setting: Setting) -> tuple[opponents.Player, opponents.Player]:
         rules, simulations = setting.data.rules(), self.match_simulations
         ours = self.evaluator(module, setting)
-        if self.opponent == "network":
-            config = self.search.with_simulations(simulations or self.search.simulations)
-            # Both draw their first moves: otherwise there would be two games in all.
-            config = dataclasses.replace(config, noise_fraction=0.0)
-            theirs = self.evaluator(self._fixed_network(setting), setting)
-            return (
-                game_search.searching(config, rules, ours, True),
-                game_search.searching(config, rules, theirs, True),
-            )
         opponent = opponents.opponent(self.opponent, rules)
         if not simulations:
             return _likeliest(module), opponent
         config = self.search.with_simulations(simulations)
         return game_search.searching(config, rules, ours, False), opponent
-
-    def _fixed_network(self, setting: Setting) -> Any:
-        model, arrays = make_model(self, setting), setting.data.opponent()
-        if not arrays:
-            return model.bind(*model.init(jax.random.key(_MATCH_KEY)))
-        trees = (nested(arrays, part) for part in ("params", "batch_stats"))
-        return model.bind(*jax.tree.map(jnp.asarray, tuple(trees)))
-
-    def refuse_setting(self, experiment: Any, setting: Setting) -> None:
-        super().refuse_setting(experiment, setting)
-        if self.opponent != "network":
-            return
-        if not hasattr(setting.data, "opponent"):
-            raise ConfigError("task.opponent=network is the network of data=pgx_opponent")
-        opponents.refuse_one_game(self.search)
-        found = {name: array.shape for name, array in setting.data.opponent().items()}
-        trees = jax.eval_shape(make_model(self, setting).init, jax.random.key(0))
-        wanted = {
-            jax.tree_util.keystr(path, simple=True, separator="/"): leaf.shape
-            for path, leaf in jax.tree_util.tree_leaves_with_path(
-                dict(zip(("params", "batch_stats"), trees, strict=True))
-            )
-        }
-        for name in sorted(found.keys() | wanted.keys()) if found else ():
-            if found.get(name) != wanted.get(name):
-                raise ConfigError(
-                    f"the opponent's weights are of another network: {name} is "
-                    f"{found.get(name, 'absent')} there and {wanted.get(name, 'absent')} here"
-                )
 
     def metrics_of(
         self, totals: Mapping[str, np.ndarray], setting: Setting

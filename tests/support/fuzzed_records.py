@@ -28,8 +28,6 @@ from dawnjax.commands import check
 from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.input_pipeline.datasets.pgx_opponent import PgxOpponent
-from dawnjax.input_pipeline.reading.dataset import DataError
 from dawnjax.machine import hardware, measured_peaks, prices
 from dawnjax.models.configs.published_llama import Published
 from dawnjax.official import export_dawnbench, exported_run, importer
@@ -318,7 +316,6 @@ HEADER = {
     "batch_stats/count": {"dtype": "I32", "shape": [], "data_offsets": [30, 34]},
 }
 
-HALVES = json.loads(json.dumps(HEADER).replace("BF16", "F16"))
 """The library's reader of whole files knows no bfloat16."""
 
 
@@ -338,11 +335,6 @@ def weights(path: Path) -> object:
 def index(path: Path) -> bytes:
     tensors(path.parent / "a.safetensors", of(HEADER)(path))
     return json.dumps({"metadata": {}, "weight_map": {"a": "a.safetensors"}}).encode()
-
-
-def opponent(path: Path) -> object:
-    with warnings.catch_warnings(action="ignore"):
-        return list(PgxOpponent(data_dir=str(path.parent)).opponent())
 
 
 RECORDS: dict[str, Record] = {
@@ -402,5 +394,4 @@ RECORDS: dict[str, Record] = {
     ),
     "weights": Record("model.safetensors", of(HEADER), weights, ConfigError, tensors, above=1),
     "index of weights": Record(INDEX, index, weights, ConfigError, above=1),
-    "opponent": Record("model.safetensors", of(HALVES), opponent, DataError, tensors),
 }

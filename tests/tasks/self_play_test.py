@@ -376,26 +376,6 @@ def test_a_network_begins_with_an_even_value_and_plays_every_move():
     assert np.abs(values).max() < 1 and np.ptp(jax.nn.softmax(logits)) < 0.5
 
 
-def test_a_fixed_network_must_be_given_and_of_the_same_model(tmp_path, capsys, monkeypatch):
-    numpy = pytest.importorskip("safetensors.numpy", reason="needs pip install -e '.[weights]'")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("DAWNJAX_DATA", raising=False)
-    argv = ["train", "--experiment=minigo_9x9_v06", "--tiny", "--data.made_up=false"]
-    weights = tmp_path / "data" / "opponent" / "model.safetensors"
-    for content, line in (
-        (None, "no such file; the fixed network is a checkpoint of yours"),
-        (b"\0" * 20, "model.safetensors: "),
-        (numpy.save({"params/0/kernel": WEIGHTS}), "weights are of another network: batch_stats/"),
-    ):
-        if content is not None:
-            weights.parent.mkdir(parents=True, exist_ok=True)
-            weights.write_bytes(content)
-        assert main(argv) in (1, 2)
-        error = capsys.readouterr().err
-        assert line in error and error.count("\n") == 1, error
-        assert not (tmp_path / "runs").exists()
-
-
 @pytest.mark.parametrize(
     ("argv", "line"),
     [
