@@ -129,8 +129,7 @@ def predict_run(
         inputs = run.experiment.task.read_inputs(files, run.setting)
     mesh = alone(run.experiment, run.spec, options, num_devices=1).mesh
     recipe, restored = restore(run, mesh, options, "predict")
-    data = inputs.data or recipe.setting.data
-    setting = dataclasses.replace(recipe.setting, spec=inputs.spec, data=data)
+    setting = dataclasses.replace(recipe.setting, spec=inputs.spec)
     asked = dataclasses.replace(recipe, setting=setting)
     answering = latency.make_answering(asked, restored.state, inputs.examples)
     for position, given in enumerate(inputs.given):

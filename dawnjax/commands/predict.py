@@ -26,7 +26,6 @@ one line of JSON for each: the file, its line where it is a text, and the answer
                       the same, and a mask for each box, packed as COCO does
   translation         texts with a sentence in each line: its translation
   language_modelling  texts with a prompt in each line: its likeliest continuation
-  span_answering      JSON lines such as {"context": "...", "question": "..."}: the answer
 
 FILES is a file, a folder of files, or a pattern such as 'photos/*.jpg'. Vocabulary and classes are
 those of the run, whose data must lie where they were, or at --data_dir.

@@ -173,21 +173,18 @@ class LanguageModelling(Task):
 
     def read_inputs(self, files: Sequence[Path], setting: Setting) -> OwnInputs:
         """Prompts, one in each line of the files, each the beginning of a document."""
-        from dawnjax.input_pipeline.reading import own_inputs, token_words
+        from dawnjax.input_pipeline.reading import own_inputs
         from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
 
         spec = setting.spec
-        text: token_words.TokenText = token_words.Numbers(spec.vocabulary, spec.vocabulary_size)
-        if hasattr(setting.data, "token_text"):
-            text = setting.data.token_text()
+        if not hasattr(setting.data, "token_text"):
+            raise ConfigError(f"data={setting.data.TAG} defines no token_text() for prompts")
+        text = setting.data.token_text()
         lines = own_inputs.lines(files, MOST_PROMPT_BYTES)
         room = spec.sequence_length
         prompts: list[np.ndarray] = []
         for line in lines:
-            try:
-                prompt = text.encode(line.text)
-            except ValueError as error:
-                raise line.refuse(str(error)) from None
+            prompt = text.encode(line.text)
             if len(prompt) + 1 >= room:
                 raise line.refuse(f"has {len(prompt)} tokens; below {room - 1} leave room for more")
             prompts.append(np.array([spec.separator, *prompt], np.int32))

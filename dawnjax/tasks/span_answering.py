@@ -7,8 +7,7 @@ Source: Seo et al. 2017, "Bidirectional Attention Flow for Machine Comprehension
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -24,7 +23,6 @@ from dawnjax.tasks.task import (
     Arrays,
     Compiled,
     Moment,
-    OwnInputs,
     Setting,
     Task,
     at_places,
@@ -125,27 +123,6 @@ class SpanAnswering(Task):
             f"passages padded to {setting.spec.eval_context_length} tokens"
         )
         return Answering(example=example, answer=answer, quality=quality, timed=timed)
-
-    def read_inputs(self, files: Sequence[Path], setting: Setting) -> OwnInputs:
-        """Questions about passages, from lines of JSON, with the run's own words and characters."""
-        from dawnjax.input_pipeline.reading import own_inputs
-
-        if not hasattr(setting.data, "own_questions"):
-            raise ConfigError(
-                f"data={setting.data.TAG} defines no own_questions() for others' words"
-            )
-        lines, passages = own_inputs.questions(files)
-        asked = setting.data.own_questions(passages)
-        return OwnInputs(
-            spec=asked.spec,
-            data=asked,
-            examples=asked.examples,
-            given=[
-                line.given("question", question.text)
-                for line, question in zip(lines, passages.questions, strict=True)
-            ],
-            stated=lambda answer, position: answer,
-        )
 
     def train_flops_per_example(self, setting: Setting) -> float:
         """Model FLOPs of the mean question in a train step, at its own length."""

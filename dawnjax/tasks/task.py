@@ -129,14 +129,12 @@ class OwnInputs:
       examples: Arrays of that split, without what is to be answered.
       given: JSON values that name each input in the output, such as its file.
       stated: From an answer and the position of its input to JSON values.
-      data: What `Task.answering` asks for texts; None where that is the run's own data.
     """
 
     spec: Any
     examples: dict[str, Any]
     given: Sequence[dict[str, Any]]
     stated: Callable[[Any, int], Any]
-    data: Any = None
 
 
 Compiled = Callable[

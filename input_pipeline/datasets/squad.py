@@ -47,10 +47,10 @@ from dawnjax.input_pipeline.reading.questions import (
     Question,
     QuestionsSpec,
     Selection,
+    covering,
     encode,
-    encode_own,
+    spans_of,
 )
-from dawnjax.input_pipeline.reading.tokens import covering, spans_of
 from dawnjax.input_pipeline.reading.word_vectors import read_vectors
 from dawnjax.limits import Limit, NonNegative, OneOrMore
 
@@ -191,12 +191,6 @@ class Squad:
     def evaluated_texts(self) -> EvaluatedTexts:
         return _read_texts(self._prepared().directory, self._selection)
 
-    def own_questions(self, passages: Passages) -> "OwnQuestions":
-        """Questions of a person's own, in the words and vectors of these."""
-        prepared = self._prepared()
-        encoded, words = encode_own(_encoded(prepared), ["", *_types(prepared)], passages)
-        return asked(self._selection, encoded, self._vectors(words[1:]), passages)
-
     def train_lengths(self) -> Lengths:
         return self._selection.lengths(_encoded(self._prepared()))
 
@@ -279,32 +273,6 @@ def texts_of(
         starts=np.concatenate([[0], ends[:-1]]),
         questions=tuple(questions[row] for row in rows),
         references=tuple(tuple(references[row]) for row in rows),
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class OwnQuestions:
-    """Questions of a person's own as a split to evaluate, without references."""
-
-    spec: QuestionsSpec
-    examples: dict[str, Any]
-    texts: EvaluatedTexts
-
-    def evaluated_texts(self) -> EvaluatedTexts:
-        return self.texts
-
-
-def asked(
-    selection: Selection, encoded: Encoded, vectors: np.ndarray | None, passages: Passages
-) -> OwnQuestions:
-    """Questions that `encode_own` has put in the place of the split to evaluate."""
-    selection = dataclasses.replace(selection, eval_articles=0)
-    spec = selection.spec(encoded, 0 if vectors is None else vectors.shape[1], "", None)
-    texts = [question.text for question in passages.questions]
-    return OwnQuestions(
-        spec,
-        selection.arrays(encoded, "eval", vectors, spec),
-        texts_of(passages.contexts, texts, [[] for _ in texts], encoded, selection),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 
 from dawnjax.input_pipeline.datasets.parallel_text import pair_lengths
-from dawnjax.input_pipeline.datasets.squad import OwnQuestions, asked, texts_of
+from dawnjax.input_pipeline.datasets.squad import texts_of
 from dawnjax.input_pipeline.datasets.token_shards import TokenSpec, rows_of, token_spec
 from dawnjax.input_pipeline.reading import run_lengths
 from dawnjax.input_pipeline.reading.dataset import DatasetSpec, Declaration, Split, TextSpec
@@ -28,7 +28,6 @@ from dawnjax.input_pipeline.reading.questions import (
     QuestionsSpec,
     Selection,
     encode,
-    encode_own,
 )
 from dawnjax.input_pipeline.reading.token_words import KNOWN_WORDS, TokenText, token_text
 from dawnjax.input_pipeline.reading.vocabulary import END, LARGEST_SIZE, PAD, UNKNOWN
@@ -270,10 +269,6 @@ class SyntheticQuestions:
         answers = [[text for _, text in question.answers] for question in questions]
         texts = [question.text for question in questions]
         return texts_of(passages.contexts, texts, answers, self._encoded()[0], _SELECTION)
-
-    def own_questions(self, passages: Passages) -> OwnQuestions:
-        encoded, words = encode_own(*self._encoded(), passages)
-        return asked(self._selection, encoded, self._vectors(len(words)), passages)
 
     def train_lengths(self) -> Lengths:
         return _SELECTION.lengths(self._encoded()[0])

@@ -233,7 +233,7 @@ class TokenShards:
         return arrays
 
     def token_text(self) -> TokenText:
-        """Text of the tokens; numbers where the vocabulary's text is not known."""
+        """Text of the tokens; DataError where the vocabulary's text is not known."""
         return token_text(self._words(), directory_of(self.corpus, self.data_dir))
 
     def _prepared(self) -> Columns[TokenFacts]:

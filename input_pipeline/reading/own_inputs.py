@@ -1,6 +1,5 @@
-"""Inputs of a person's own for a trained model: images of any size, lines of text, questions."""
+"""Inputs of a person's own for a trained model: images of any size, and lines of text."""
 
-import dataclasses
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -16,16 +15,12 @@ from dawnjax.input_pipeline.reading.image_files import (
     image_size,
 )
 from dawnjax.input_pipeline.reading.photographs import LARGEST_BYTES
-from dawnjax.input_pipeline.reading.questions import Passages, Question
 from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
-from dawnjax.input_pipeline.reading.tokens import spans_of
 
 MOST_BYTES = 2**26
 """Of all texts together."""
 
 MOST_LINES = 100_000
-MOST_QUESTION_BYTES = 2**14
-"""Of a passage with its question: attention takes memory by the square of its tokens."""
 
 
 def images(
@@ -113,30 +108,3 @@ def lines(files: Sequence[pathlib.Path], most_line_bytes: int) -> list[Line]:
     if not found:
         raise DataError(f"{files[0]}: has no line of text")
     return found
-
-
-@dataclasses.dataclass(frozen=True)
-class _Asked:
-    context: str
-    question: str
-
-
-def questions(files: Sequence[pathlib.Path]) -> tuple[list[Line], Passages]:
-    """Questions about passages, from lines of JSON with `context` and `question`."""
-    found = lines(files, MOST_QUESTION_BYTES)
-    asked: list[_Asked] = []
-    for line in found:
-        try:
-            asked.append(records.decode(line.text, _Asked, others=True))
-        except ValueError as error:
-            form = '{"context": "...", "question": "..."}'
-            raise line.refuse(f"{error}; wanted a line such as {form}") from None
-        for name, text in dataclasses.asdict(asked[-1]).items():
-            if not spans_of(text):
-                raise line.refuse(f"{name} is empty")
-    return found, Passages(
-        len(asked),
-        [each.context for each in asked],
-        # No answer is known: its place is that of an empty text.
-        [Question(str(n), n, n, each.question, ((0, ""),)) for n, each in enumerate(asked)],
-    )

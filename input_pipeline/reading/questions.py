@@ -14,14 +14,13 @@ padding shows in the characters.
 import collections
 import dataclasses
 import itertools
-from collections.abc import Sequence
+import re
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dawnjax.input_pipeline.reading.dataset import Declaration, Shapes, Spec, Split
 from dawnjax.input_pipeline.reading.rows_on_demand import LookedUp
-from dawnjax.input_pipeline.reading.tokens import covering, spans_of
 
 PADDING, UNKNOWN = 0, 1
 NUM_SPECIAL = 2
@@ -34,6 +33,28 @@ WORD_LENGTH = 16
 
 NUM_CHARACTERS = 200
 """Rows of an embedding of characters: padding, the unknown one, and the most frequent."""
+
+_TOKEN = re.compile(
+    r"\d+(?:[.,]\d+)*"  # 1,000.5
+    r"|[^\W\d_]+?(?=n['\u2019]t\b)|n['\u2019]t\b"  # do n't
+    r"|['\u2019](?:s|re|ve|ll|d|m)\b"  # 's
+    r"|[^\W\d_]+"  # letters
+    r"|\S",
+    re.IGNORECASE,
+)
+"""A number with its separators, a run of letters, an English ending after an apostrophe, or one
+other sign: most such tokens are words that published vectors know."""
+
+
+def spans_of(text: str) -> list[tuple[int, int]]:
+    """First character and the one after the last of each token, white space left out."""
+    return [match.span() for match in _TOKEN.finditer(text)]
+
+
+def covering(spans: list[tuple[int, int]], start: int, end: int) -> tuple[int, int] | None:
+    """First and last of the spans with characters `start` to `end` - 1; None for white space."""
+    inside = [n for n, (first, after) in enumerate(spans) if after > start and first < end]
+    return (inside[0], inside[-1]) if inside else None
 
 
 class Question(NamedTuple):
@@ -142,36 +163,6 @@ def encode(train: Passages, evaluated: Passages) -> tuple[Encoded, list[str]]:
     arrays["ranks"] = _ranks(words, counts)
     arrays["characters"] = _characters(words, counts)
     return arrays, words
-
-
-def encode_own(
-    encoded: Encoded, words: Sequence[str], passages: Passages
-) -> tuple[Encoded, list[str]]:
-    """Put passages of a person's own in the place of the split to evaluate.
-
-    Ranks and characters are those of the training split, so that a model reads what it knows.
-
-    Args:
-      words: The types of `encoded` in their order, the first for padding.
-    """
-    types = {word: number for number, word in enumerate(words[1:], 1)}
-    own = {f"eval_{part}": array for part, array in _split(passages, types).items()}
-    added = list(types)[len(words) - 1 :]
-    ranks: dict[str, int] = {}
-    numbers: dict[str, int] = {}
-    known = encoded["ranks"].tolist(), encoded["characters"].tolist()
-    for word, rank, characters in zip(words, *known, strict=True):
-        ranks.setdefault(word.lower(), rank)
-        numbers.update(zip(word[:WORD_LENGTH], characters, strict=False))
-    table = np.zeros((len(added), WORD_LENGTH), np.uint8)
-    for row, word in enumerate(added):
-        for column, character in enumerate(word[:WORD_LENGTH]):
-            table[row, column] = numbers.get(character, UNKNOWN)
-    own["ranks"] = np.array([ranks.get(word.lower(), NO_RANK) for word in added], np.int32)
-    own["characters"] = table
-    for name in ("ranks", "characters"):
-        own[name] = np.concatenate([encoded[name], own[name]])
-    return encoded | own, [*words, *added]
 
 
 def _split(passages: Passages, types: dict[str, int]) -> Encoded:

@@ -94,7 +94,7 @@ def words_file(
 
 
 class TokenText(Protocol):
-    """From text to tokens without a separator, and back; ValueError where a text has none."""
+    """From text to tokens without a separator, and back."""
 
     def encode(self, text: str) -> Sequence[int]: ...
     def decode(self, tokens: Sequence[int]) -> str: ...
@@ -110,29 +110,8 @@ class ByteText:
         return bytes(token for token in tokens if token < 256).decode(errors="replace")
 
 
-@dataclasses.dataclass(frozen=True)
-class Numbers:
-    """Numbers of tokens, for a vocabulary whose text is not known here."""
-
-    vocabulary: str
-    size: int
-
-    def encode(self, text: str) -> Sequence[int]:
-        parts = text.split()
-        tokens = [int(part) for part in parts if part.isdecimal() and len(part) < 10]
-        if len(tokens) < len(parts) or max(tokens) >= self.size:
-            raise ValueError(
-                f"the text of data.vocabulary={self.vocabulary} is not known here: write numbers "
-                f"of tokens from 0 to {self.size - 1}, separated by blanks"
-            )
-        return tokens
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        return " ".join(map(str, tokens))
-
-
 def token_text(words: Words, directory: pathlib.Path | None = None) -> TokenText:
-    """Text of a vocabulary, whose `tokenizer.json` lies beside its tokens; else its numbers."""
+    """Text of a vocabulary, whose `tokenizer.json` lies beside its tokens; DataError without."""
     if words.name == BYTES.name:
         return ByteText()
     if words.tokenizer and directory is not None:
@@ -141,4 +120,7 @@ def token_text(words: Words, directory: pathlib.Path | None = None) -> TokenText
         if tokenizer.sha256 != words.tokenizer:
             raise DataError(f"{file}: is another tokenizer than {FILE} names")
         return tokenizer
-    return Numbers(words.name, words.size)
+    raise DataError(
+        f"the text of data.vocabulary={words.name} is not known here: `dawnjax prepare "
+        "--dataset=token_shards --tokenizer=FILE` keeps it beside the tokens"
+    )

@@ -13,7 +13,7 @@ from trained import result_of
 from dawnjax.__main__ import main
 from dawnjax.checkpointed.earlier_run import read_run
 from dawnjax.models.execution import Execution
-from dawnjax.tasks import bleu, span_scores
+from dawnjax.tasks import bleu
 from dawnjax.tasks.language_modelling import MOST_NEW_TOKENS, LanguageModelling
 from dawnjax.tasks.task import Setting
 
@@ -73,25 +73,6 @@ def test_sentences_are_translated_as_in_the_evaluation(name, run_of, tmp_path, c
         [line["answer"] for line in lines], data.references(), bleu.CUSTOMARY
     )
     assert score == pytest.approx(result_of(run)["evaluations"][-1]["bleu"], abs=0.01)
-
-
-def test_questions_have_the_score_of_the_run(run_of, tmp_path, capsys):
-    run = run_of("span_answering")
-    texts = read_run(run).experiment.data.evaluated_texts()
-    asked = [
-        {"context": texts.contexts[passage], "question": question}
-        for passage, question in zip(texts.passage, texts.questions, strict=True)
-    ]
-    file = tmp_path / "questions.jsonl"
-    file.write_text("".join(json.dumps(each) + "\n" for each in asked))
-    lines = predicted(capsys, run, f"--from={file}")
-    answers = [line["answer"] for line in lines]
-    assert all(a is None or a in each["context"] for a, each in zip(answers, asked, strict=True))
-    _, f1 = span_scores.scores(answers, texts.references)
-    assert f1 == pytest.approx(result_of(run)["evaluations"][-1]["f1_score"], abs=1e-6)
-    # Words that the run has never seen.
-    file.write_text(json.dumps({"context": "Zürich 12 34", "question": "what is Zürich", "id": 3}))
-    assert len(predicted(capsys, run, f"--from={file}")) == 1
 
 
 def test_objects_are_those_that_infer_finds(run_of, tmp_path, capsys):
@@ -162,14 +143,7 @@ NO_IMAGE, TEXT = b"no image", "w5 w6"
         ("translation", b"\n \n", "has no line of text"),
         ("translation", b"a\0b", "holds a zero byte"),
         ("translation", b"w5 " * 2000, "a line at most 4,096"),
-        ("span_answering", b"w5 w6", 'wanted a line such as {"context"'),
-        (
-            "span_answering",
-            b'{"context": "a b"}',
-            "Object missing required field question; wanted a line",
-        ),
-        ("span_answering", b'{"context": " ", "question": "a"}', "context is empty"),
-        ("span_answering", b'{"context": 3, "question": "a"}', "context: Expected str, got int"),
+        ("span_answering", b"1", "reads no inputs of one's own"),
         ("recommendation", b"1", "reads no inputs of one's own"),
     ],
 )

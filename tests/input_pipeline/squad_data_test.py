@@ -12,8 +12,7 @@ from small_questions import TRAIN, changed
 from dawnjax.__main__ import main
 from dawnjax.input_pipeline.datasets.squad import Squad, made, read_passages
 from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
-from dawnjax.input_pipeline.reading.questions import PADDING, UNKNOWN
-from dawnjax.input_pipeline.reading.tokens import covering, spans_of
+from dawnjax.input_pipeline.reading.questions import PADDING, UNKNOWN, covering, spans_of
 from dawnjax.input_pipeline.reading.word_vectors import read_vectors
 from dawnjax.tasks.span_scores import scores
 

@@ -9,9 +9,8 @@ import numpy as np
 import small_text
 from fuzzed import Record, of
 
-from dawnjax.input_pipeline.reading import archives, coco_source, npy_files, own_inputs, sgf
+from dawnjax.input_pipeline.reading import archives, coco_source, npy_files, sgf
 from dawnjax.input_pipeline.reading.dataset import DataError
-from dawnjax.input_pipeline.reading.questions import encode
 from dawnjax.input_pipeline.reading.tokenizer_file import TokenizerFile
 from dawnjax.input_pipeline.reading.vocabulary import (
     SMALLEST_SIZE,
@@ -23,11 +22,6 @@ from dawnjax.input_pipeline.reading.vocabulary import (
 def encoded(kind: str) -> bytes:
     image = np.random.default_rng(0).integers(0, 256, (16, 16, 3), np.uint8)
     return cv2.imencode(kind, image)[1].tobytes()
-
-
-def asked(path: Path) -> None:
-    _, passages = own_inputs.questions([path])
-    encode(passages, passages)
 
 
 def npy(path: Path) -> bytes:
@@ -98,9 +92,6 @@ RECORDS: dict[str, Record] = {
         of(coco_sources.body()),
         lambda path: coco_source.listed([(str(path), path.read_bytes())], with_masks=True),
         DataError,
-    ),
-    "questions of one's own": Record(
-        "a.jsonl", of({"context": "The old house.", "question": "What?"}), asked, DataError
     ),
     "array": Record("a.npy", npy, npy_files.map_array, DataError),
     "game": Record("a.sgf", of(GAME), lambda path: sgf.read_moves(path, 9, 162), DataError),
