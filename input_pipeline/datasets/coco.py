@@ -20,7 +20,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from dawnjax.input_pipeline.datasets import images
-from dawnjax.input_pipeline.reading import coco_source, columns, overlap, shards
+from dawnjax.input_pipeline.reading import coco_source, columns, shards
 from dawnjax.input_pipeline.reading.archives import Member
 from dawnjax.input_pipeline.reading.batches import APART
 from dawnjax.input_pipeline.reading.coco_source import Count, Source
@@ -490,11 +490,6 @@ def _notes(source: Source, turned: list[str]) -> Iterator[str]:
 
 
 def _facts(source: Source, written: Columns[None]) -> ObjectFacts:
-    readers = [shards.images_of(written.directory, split) for split in SPLITS]
-    contents = [
-        map(read, range(len(source.splits[split].files)))
-        for split, read in zip(SPLITS, readers, strict=True)
-    ]
     most: dict[Split, int] = {
         split: int(part.objects.counts.max()) for split, part in source.splits.items()
     }
@@ -504,7 +499,7 @@ def _facts(source: Source, written: Columns[None]) -> ObjectFacts:
         counts={split: part.counts for split, part in source.splits.items()},
         most_objects=most,
         has_masks=source.splits["train"].objects.masks is not None,
-        overlap=overlap.shared(contents[0], contents[1], "images"),
+        overlap=shards.overlap_of(written, "images"),
     )
 
 

@@ -47,12 +47,12 @@ CLASSES_SHA256 = "385e0240499426c022b773be1ae4da780f057b89c9694c7f47199f62746b6e
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImageNet:
-    """ImageNet, prepared or in its original form.
+    """ImageNet, prepared or as TensorFlow Datasets keeps it.
 
     Attributes:
-      data_dir: The directory that `dawnjax prepare` wrote, or image folders (train/<class>/* and
-        val/<class>/*), or a TFDS directory in ArrayRecord files. Empty takes `imagenet` in the
-        directory that the environment variable DAWNJAX_DATA names, or `./data/imagenet` without it.
+      data_dir: The directory that `dawnjax prepare` wrote, or a TFDS directory in ArrayRecord
+        files. Empty takes `imagenet` in the directory that the environment variable DAWNJAX_DATA
+        names, or `./data/imagenet` without it.
       image_side: Height and width of the images in pixels; prepared ones must have them.
       form: `squares`, or `photographs`: a random part of each is resized to `image_side` in
         training, in evaluation the middle square of 7/8 of the shorter side.

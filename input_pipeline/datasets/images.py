@@ -1,14 +1,14 @@
-"""Labelled images of a person's own: prepared under a name, in class folders, or as TFDS has them.
+"""Labelled images of a person's own: prepared under a name, or as TFDS has them.
 
-What is not prepared is decoded by each host's threads, ahead of the step. Prepared squares are the
-middle of each photograph, its shorter side resized: training sees nothing beyond them.
+Photographs are decoded by each host's threads, ahead of the step. Squares are the middle of each
+photograph, its shorter side resized: training sees nothing beyond them.
 """
 
 import dataclasses
 import functools
 import pathlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,17 +17,15 @@ from dawnjax.input_pipeline.reading import (
     archives,
     columns,
     image_set,
-    overlap,
     shards,
     tfds_directory,
 )
-from dawnjax.input_pipeline.reading.columns import Content, Made, Rows
+from dawnjax.input_pipeline.reading.columns import Columns, Content, Made, Rows
 from dawnjax.input_pipeline.reading.dataset import (
     DataError,
     DatasetSpec,
     Declaration,
     MissingDataError,
-    Overlap,
     Split,
     directory_of,
 )
@@ -39,6 +37,7 @@ from dawnjax.input_pipeline.reading.photographs import (
     Photographs,
     Source,
     open_source,
+    open_tfds,
 )
 from dawnjax.input_pipeline.reading.preparing import (
     Flag,
@@ -66,14 +65,10 @@ _TAKEN = re.compile(
 Declare = Callable[[ImageFacts, str], Declaration]
 """Names images by their facts, and the source of prepared ones."""
 
-_counted: dict[pathlib.Path, dict[Split, str]] = {}
-"""The listing of each split that `spec` has counted. `load` lists again, since the time to read the
-data belongs on a run's clock, and refuses another listing."""
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImageDirectory:
-    """A directory of labelled images: prepared, or in a form of `open_source`.
+    """A directory of labelled images: prepared, or as TensorFlow Datasets keeps them.
 
     Attributes:
       dataset: Name that it must have been prepared under.
@@ -82,7 +77,7 @@ class ImageDirectory:
       side: Height and width of the images in pixels; None takes those of the prepared ones.
       declare: Names the data by their facts, and the source of prepared ones.
       decode: Makes an image of `side` of a file.
-      is_drawn: Whether training images are random parts of photographs, which are not prepared.
+      is_drawn: Whether training images are random parts of photographs.
     """
 
     path: pathlib.Path
@@ -97,10 +92,7 @@ class ImageDirectory:
     is_drawn: bool = False
 
     def facts(self) -> tuple[ImageFacts, str, str, tuple[int, int, int]]:
-        """Facts, source and fingerprint of the images, and their shape.
-
-        From metadata, or names and sizes of files.
-        """
+        """Facts, source and fingerprint of the images, and their shape, from metadata."""
         if self.side is not None and self.side not in self.sides:
             low, high = self.sides[0], self.sides[-1]
             raise ValueError(f"data.image_side={self.side} must lie in [{low}, {high}]")
@@ -109,14 +101,13 @@ class ImageDirectory:
             fingerprint = there.fingerprint(there.facts.classes)
             shape = self._square() if self._is_whole else image_set.image_shape(there)
             return there.facts, there.source, fingerprint, shape
-        shape, source = self._square(), self._open_source(("train", "eval"))
-        _counted[self.path] = {split: part.listing for split, part in source.splits.items()}
+        shape, source = self._square(), self._source()
         return _facts(source), "", source.listing, shape
 
     def spec(
         self, mean: tuple[float, ...] | None = None, std: tuple[float, ...] | None = None
     ) -> DatasetSpec:
-        """Count and shapes, from metadata, or names and sizes of image folders.
+        """Count and shapes, from metadata.
 
         Without mean and deviation it takes those measured at preparation, or else 0.5 and 0.25.
         """
@@ -137,8 +128,8 @@ class ImageDirectory:
     def load(self, split: Split) -> dict[str, np.ndarray | RowsOnDemand]:
         """Images uint8 [N, height, width, channels] and labels int32 [N] of one split.
 
-        Labels are verified, and so are prepared images of up to 2 GiB. Photographs that are not
-        prepared are decoded when a batch asks for them; a damaged one ends the run then.
+        Labels are verified, and so are squares of up to 2 GiB. Photographs are decoded when a batch
+        asks for them; a damaged one ends the run then.
         """
         if self._is_prepared() and not self._is_whole:
             # To read the whole of ImageNet takes minutes of the clock; `dawnjax prepare`, done
@@ -156,46 +147,41 @@ class ImageDirectory:
             labels, read = self._columns().array(_labels(split)), shards.images_of(self.path, split)
             where = f"{self.path}: {shards.SPLITS[split]} example"
             return Photographs(labels, lambda index: (read(index), f"{where} {index}:"))
-        photographs = self._open_source((split,)).splits[split]
-        # Files may change between the count and the run: its fingerprint would be of other data.
-        counted = _counted.get(self.path, {}).get(split, photographs.listing)
-        if photographs.listing != counted:
-            raise DataError(f"{self.path}: the {split} images were changed since they were counted")
-        return photographs
+        return self._source().splits[split]
 
     def classes(self) -> tuple[str, ...]:
         if self._is_prepared():
             return self._columns().facts.classes
-        return self._open_source(()).classes
+        return self._source().classes
 
     def _square(self) -> tuple[int, int, int]:
         if self.side is None:
             raise ValueError(
                 f"data.image_side is missing: the photographs in {self.path} may have any size; "
-                f"give --data.image_side={SIDE}, or prepare them"
+                f"give --data.image_side={SIDE}, or prepare squares"
             )
         return self.side, self.side, 3
 
-    def _open_source(self, splits: Sequence[Split]) -> Source:
-        return open_source(self.path, self.title, self.tfds_name, splits)
+    def _source(self) -> Source:
+        version = tfds_directory.find_version(self.path, self.tfds_name)
+        assert version is not None  # where it is not prepared
+        return open_tfds(version)
 
     def _is_prepared(self) -> bool:
         if (self.path / columns.FILE).exists():
             if self.is_drawn and not self._is_whole:
                 raise DataError(
-                    f"{self.path}: holds squares, and data.form=photographs cuts whole ones; name "
-                    "their folders or TFDS directory, or give --data.form=squares"
+                    f"{self.path}: holds squares, and data.form=photographs cuts whole ones; "
+                    "prepare them with --form=photographs, or give --data.form=squares"
                 )
             return True
-        if (self.path / "train").is_dir():
-            return False
-        if tfds_directory.find_version(self.path, self.tfds_name) is not None:
-            return False
-        raise MissingDataError(
-            f"{self.path}: no {self.title} there, neither prepared nor image folders nor TFDS; "
-            f"`dawnjax prepare {self.command} --from=PATH --out={self.path}` prepares it "
-            "(--data.data_dir names another place)"
-        )
+        if tfds_directory.find_version(self.path, self.tfds_name) is None:
+            raise MissingDataError(
+                f"{self.path}: no {self.title} there, neither prepared nor TFDS; `dawnjax prepare "
+                f"{self.command} --from=PATH --out={self.path}` prepares it (--data.data_dir names "
+                "another place)"
+            )
+        return False
 
     @property
     def _is_whole(self) -> bool:
@@ -223,7 +209,6 @@ class ImageDirectory:
 
 
 def _facts(source: Source) -> ImageFacts:
-    train, evaluated = source.splits["train"], source.splits["eval"]
     counted: dict[Split, tuple[int, ...]] = {
         split: class_counts(part.labels, len(source.classes))
         for split, part in source.splits.items()
@@ -233,33 +218,21 @@ def _facts(source: Source) -> ImageFacts:
         num_examples={split: len(part.labels) for split, part in source.splits.items()},
         classes=source.classes,
         class_counts=counted,
-        overlap=_overlap(train, evaluated),
     )
-
-
-def _overlap(train: Photographs, evaluated: Photographs) -> Overlap | None:
-    if train.sizes is None or evaluated.sizes is None:
-        return None
-
-    def reader(photographs: Photographs) -> Callable[[int], bytes]:
-        return lambda index: photographs.read(index)[0]
-
-    sizes, readers = (train.sizes, evaluated.sizes), (reader(train), reader(evaluated))
-    return overlap.shared_files(sizes, readers, "images")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Images:
-    """Labelled images that were prepared under a name, or photographs as they are.
+    """Labelled images that were prepared under a name, or photographs as TFDS has them.
 
     Attributes:
       name: The name that they were prepared under, or that TensorFlow Datasets has for them.
-      data_dir: The directory that `dawnjax prepare` wrote, or image folders (train/<class>/* and
-        val/<class>/*), or a TFDS directory in ArrayRecord files. Empty takes one of the name in the
-        directory that the environment variable DAWNJAX_DATA names, or in `./data` without it.
-      image_side: Height and width of the images in pixels; prepared ones must have them. 0 takes
-        prepared images as they are. What is not prepared needs it, and is normalized with mean 0.5
-        and standard deviation 0.25.
+      data_dir: The directory that `dawnjax prepare` wrote, or a TFDS directory in ArrayRecord
+        files. Empty takes one of the name in the directory that the environment variable
+        DAWNJAX_DATA names, or in `./data` without it.
+      image_side: Height and width of the images in pixels; squares must have them, and 0 takes
+        those of the squares. Photographs need it, and are normalized with mean 0.5 and standard
+        deviation 0.25.
     """
 
     TAG: ClassVar[str] = "images"
@@ -405,6 +378,14 @@ def _whole(
 
     made_from = f"photographs of {source.kind}, listing {source.listing}"
 
+    def facts(written: Columns[None]) -> ImageFacts:
+        counts = {
+            split: class_counts(numbers, len(source.classes)) for split, numbers in labels.items()
+        }
+        return dataclasses.replace(
+            _facts(source), class_counts=counts, overlap=shards.overlap_of(written, "images")
+        )
+
     def features(tfds: Any) -> dict[str, Any]:
         label = tfds.features.ClassLabel(names=list(source.classes))
         return {"image": tfds.features.Image(), "label": label}
@@ -421,13 +402,8 @@ def _whole(
         kind=WHOLE_KIND,
         dataset=dataset,
         files={_labels(split): numbers for split, numbers in labels.items()},
-        facts=dataclasses.replace(
-            _facts(source),
-            class_counts={
-                split: class_counts(numbers, len(source.classes))
-                for split, numbers in labels.items()
-            },
-        ),
+        facts=facts,
+        form=ImageFacts,
         source=made_from,
         summary=summary,
         shards=shards.ExampleShards(

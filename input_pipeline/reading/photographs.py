@@ -50,14 +50,10 @@ class Photographs:
     Attributes:
       labels: int32 [n], positions in the source's classes; some sources read them on demand.
       read: Returns the file at a position, and its name for messages.
-      listing: Hash of all names and sizes; empty where the source has no files of them.
-      sizes: int64 [n], bytes of each file; None where the source has no files of them.
     """
 
     labels: np.ndarray | RowsOnDemand
     read: Callable[[int], tuple[bytes, str]]
-    listing: str = ""
-    sizes: np.ndarray | None = None
 
     def decoded(self, index: int, decode: Callable[[bytes], np.ndarray]) -> np.ndarray:
         """One photograph as `decode` makes it; a DataError names the file."""
@@ -69,13 +65,7 @@ class Photographs:
 
     def part(self, rows: np.ndarray) -> "Photographs":
         """Photographs at some positions, in their order."""
-        assert self.sizes is not None and isinstance(self.labels, np.ndarray)
-        return dataclasses.replace(
-            self,
-            labels=self.labels[rows],
-            sizes=self.sizes[rows],
-            read=lambda index: self.read(int(rows[index])),
-        )
+        return Photographs(self.labels[rows], lambda index: self.read(int(rows[index])))
 
     def drawn_parts(self, side: int) -> DrawnRows:
         """A random part of each photograph, anew in each epoch: uint8 [n, side, side, 3]."""
@@ -140,11 +130,7 @@ def random_part(height: int, width: int, draws: np.ndarray) -> tuple[int, int, i
 
 
 def open_source(
-    path: pathlib.Path,
-    title: str,
-    tfds_name: str = "*",
-    splits: Sequence[Split] = ("train", "eval"),
-    eval_fraction: float = 0.0,
+    path: pathlib.Path, title: str, tfds_name: str = "*", eval_fraction: float = 0.0
 ) -> Source:
     """List a source, without decoding an image; messages call it `title`.
 
@@ -159,10 +145,10 @@ def open_source(
     if eval_fraction:
         return _divided(path, eval_fraction)
     version = tfds_directory.find_version(path, tfds_name)
-    return _open_tfds(version, splits) if version else _open_folders(path, title, splits)
+    return open_tfds(version) if version else _open_folders(path, title)
 
 
-def _open_folders(path: pathlib.Path, title: str, wanted: Sequence[Split]) -> Source:
+def _open_folders(path: pathlib.Path, title: str) -> Source:
     folders: dict[Split, pathlib.Path] = {"train": path / "train"}
     names = [name for name in _EVAL_FOLDERS if (path / name).is_dir()]
     if not folders["train"].is_dir() or not names:
@@ -174,10 +160,10 @@ def _open_folders(path: pathlib.Path, title: str, wanted: Sequence[Split]) -> So
     classes = class_folders(folders["train"])
     splits: dict[Split, Photographs] = {}
     listing = hashlib.sha256(json.dumps(classes).encode())
-    for split in wanted:
-        splits[split] = list_folder(folders[split], classes, split, listing)
+    for split, folder in folders.items():
+        splits[split] = list_folder(folder, classes, split, listing)
         if not len(splits[split].labels):
-            raise DataError(f"{folders[split]}: has no images")
+            raise DataError(f"{folder}: has no images")
     return Source("image folders", classes, splits, listing.hexdigest()[:16])
 
 
@@ -230,8 +216,6 @@ def list_folder(
     numbers = {name: number for number, name in enumerate(classes)}
     files: list[str] = []
     labels: list[int] = []
-    sizes: list[int] = []
-    own_listing = hashlib.sha256(json.dumps(classes).encode())
     with _named(folder):
         for entry in _entries(folder):
             if not entry.is_dir():
@@ -244,12 +228,10 @@ def list_folder(
                     raise DataError(f"{file.path}: is no file; images lie in {folder}/<class>/")
                 files.append(file.path)
                 labels.append(numbers[entry.name])
-                sizes.append(file.stat().st_size)
-                names.append(json.dumps([split, entry.name, file.name, sizes[-1]]))
+                names.append(json.dumps([split, entry.name, file.name, file.stat().st_size]))
             if split == "train" and not names:
                 raise DataError(f"{entry.path}: has no images; remove the folder, or fill it")
-            for digest in (listing, own_listing):
-                digest.update("".join(names).encode())
+            listing.update("".join(names).encode())
 
     def read(index: int) -> tuple[bytes, str]:
         try:
@@ -259,17 +241,16 @@ def list_folder(
         except OSError as error:
             raise DataError(f"{files[index]}: cannot be read ({error.strerror})") from None
 
-    listed = own_listing.hexdigest()
-    return Photographs(np.array(labels, np.int32), read, listed, np.array(sizes, np.int64))
+    return Photographs(np.array(labels, np.int32), read)
 
 
-def _open_tfds(version: pathlib.Path, wanted: Sequence[Split]) -> Source:
+def open_tfds(version: pathlib.Path) -> Source:
+    """List a version of a TFDS dataset of labelled images."""
     evaluated = tfds_directory.first_split(version, ("validation", "test"))
     if tfds_directory.first_split(version, ("train",)) is None or evaluated is None:
         path = version / tfds_directory.INFO_FILE
         raise DataError(f"{path}: has no splits train and validation")
-    names: dict[Split, str] = {"train": "train", "eval": evaluated}
-    classes, splits = open_tfds_splits(version, {split: names[split] for split in wanted})
+    classes, splits = open_tfds_splits(version, {"train": "train", "eval": evaluated})
     listing = tfds_directory.fingerprint(version)
     return Source("TensorFlow Datasets (ArrayRecord)", classes, splits, listing)
 

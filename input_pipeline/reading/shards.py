@@ -15,8 +15,9 @@ import pathlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-from dawnjax.input_pipeline.reading import tfds_directory
-from dawnjax.input_pipeline.reading.dataset import DataError, Split
+from dawnjax.input_pipeline.reading import overlap, tfds_directory
+from dawnjax.input_pipeline.reading.columns import Columns
+from dawnjax.input_pipeline.reading.dataset import DataError, Overlap, Split
 from dawnjax.input_pipeline.reading.image_files import image_size
 
 EXAMPLES = 1024
@@ -96,6 +97,16 @@ def images_of(directory: pathlib.Path, split: Split) -> Callable[[int], bytes]:
     builder = tfds_directory.open_version(directory)
     _, read = tfds_directory.open_split(directory, builder, SPLITS[split], ["image"])
     return lambda position: bytes(read(position)["image"])
+
+
+def overlap_of(written: Columns[None], unit: str) -> Overlap:
+    """Image files to evaluate that are to be trained on too."""
+    info = tfds_directory.num_examples(tfds_directory.read_info(written.directory))
+    train, evaluated = (
+        map(images_of(written.directory, split), range(info[name]))
+        for split, name in SPLITS.items()
+    )
+    return overlap.shared(train, evaluated, unit)
 
 
 def checked(

@@ -12,7 +12,6 @@ from dawnjax.__main__ import main
 from dawnjax.input_pipeline.datasets.arrays import Arrays, ImageArrays
 from dawnjax.input_pipeline.datasets.digits import Digits
 from dawnjax.input_pipeline.datasets.images import Images
-from dawnjax.input_pipeline.reading import overlap
 from dawnjax.input_pipeline.reading.dataset import Overlap
 
 
@@ -37,24 +36,18 @@ def test_images_of_an_npz(random, tmp_path, capsys):
     assert declaration.overlap == Overlap(shared=3, compared=4, unit="images")
 
 
-def test_photographs_as_they_are(random, tmp_path, monkeypatch):
+def test_whole_photographs(random, tmp_path, capsys):
+    pytest.importorskip("tensorflow_datasets")
+    source, out = tmp_path / "source", tmp_path / "out"
     for number, split in enumerate(("train", "train", "val")):
-        folder = tmp_path / split / "cat"
+        folder = source / split / "cat"
         folder.mkdir(parents=True, exist_ok=True)
         image = random.integers(0, 256, (8, 8, 3), np.uint8)
         cv2.imwrite(str(folder / f"{number}.png"), image)
-    shutil.copy(tmp_path / "train" / "cat" / "0.png", tmp_path / "val" / "cat" / "again.jpg")
-    data = Images(name="mine", data_dir=str(tmp_path), image_side=8)
-
-    def counted() -> Overlap | None:
-        declaration = data.spec().declaration
-        return declaration and declaration.overlap
-
-    assert counted() == Overlap(shared=1, compared=2, unit="images")
-    few = {"most_bytes": 10}
-    whole = overlap.shared_files
-    monkeypatch.setattr(overlap, "shared_files", lambda *given: whole(*given, **few))
-    assert counted() is None  # not compared, which is no 0
+    shutil.copy(source / "train" / "cat" / "0.png", source / "val" / "cat" / "again.jpg")
+    flags = ["prepare", "--dataset=images", "--name=mine", f"--from={source}", f"--out={out}"]
+    assert main([*flags, "--form=photographs"]) == 0
+    assert "note: 1 of 2 images to evaluate are in the training" in capsys.readouterr().out
 
 
 def test_sentence_pairs(tmp_path, capsys):

@@ -63,6 +63,10 @@ def test_default_place_is_where_a_run_looks(source: pathlib.Path, capsys, monkey
             "--image_side=2 must lie in [8, 1024]",
         ),
         (
+            ("--dataset=imagenet", "--from=x", "--form=photographs", "--image_side=64"),
+            "--image_side is for squares",
+        ),
+        (
             ("--dataset=images", "--from=x.npz", "--name=x", "--image_side=64"),
             "--image_side is for photographs",
         ),

@@ -14,8 +14,6 @@ import pytest
 from dawnjax.__main__ import main
 from dawnjax.input_pipeline.datasets.imagenet import ImageNet
 from dawnjax.input_pipeline.datasets.images import Images
-from dawnjax.input_pipeline.reading import shards
-from dawnjax.input_pipeline.reading.batches import ExampleOrder, host_batch
 from dawnjax.input_pipeline.reading.dataset import DataError
 from dawnjax.input_pipeline.reading.image_files import decode_square
 from dawnjax.input_pipeline.reading.photographs import open_source
@@ -166,41 +164,3 @@ def test_a_photograph_that_is_none_is_named(tfds, tmp_path):
     data = ImageNet(data_dir=str(build(Broken, tmp_path) / "broken_photographs"))
     with pytest.raises(DataError, match=r"train example [01]: is cut short"):
         np.asarray(data.load("train")["image"])
-
-
-@pytest.fixture
-def folders(tmp_path):
-    """Nine photographs to train on and five to evaluate, in class folders."""
-    for number in range(14):
-        place = tmp_path / "source" / ("train" if number < 9 else "val") / CLASSES[number % 3]
-        place.mkdir(parents=True, exist_ok=True)
-        (place / f"{number:02}.JPEG").write_bytes(photograph(number))
-    return tmp_path / "source"
-
-
-def prepare(source, out, *flags) -> int:
-    argv = ["prepare", "--dataset=imagenet", "--form=photographs"]
-    return main([*argv, f"--from={source}", f"--out={out}", *flags])
-
-
-def test_whole_photographs_are_cut_as_their_folders_are(
-    tfds, folders, tmp_path, capsys, monkeypatch
-):
-    monkeypatch.setattr(shards, "EXAMPLES", 4)
-    out = tmp_path / "out"
-    assert prepare(folders, out) == 0
-    assert "written in" in capsys.readouterr().out
-    assert sorted(path.name for path in out.glob("*array_record*")) == [
-        *(f"photographs-train.array_record-{n:05}" for n in range(3)),
-        *(f"photographs-validation.array_record-{n:05}" for n in range(2)),
-    ]
-    # A run sees what it sees of the folders.
-    for form in ("squares", "photographs"):
-        direct, ready = (
-            ImageNet(data_dir=str(d), image_side=64, form=form) for d in (folders, out)
-        )
-        steps = ExampleOrder(seed=1, num_train_examples=9).steps(1, 2, 4)
-        batches = [host_batch(data.load("train"), steps, slice(0, 4)) for data in (direct, ready)]
-        for name in ("image", "label"):
-            np.testing.assert_array_equal(batches[0][name], batches[1][name])
-    assert prepare(folders, out, "--image_side=64") == 2
