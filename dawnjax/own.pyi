@@ -46,6 +46,7 @@ from dawnjax.models.configs.mask_rcnn import MaskRCNN as MaskRCNN
 from dawnjax.models.configs.neumf import NeuMF as NeuMF
 from dawnjax.models.configs.policy_value import PolicyValue as PolicyValue
 from dawnjax.models.configs.preactivation_resnet import PreactivationResNet as PreactivationResNet
+from dawnjax.models.configs.preactivation_resnet import wide_resnet as wide_resnet
 from dawnjax.models.configs.qanet import QANet as QANet
 from dawnjax.models.configs.record_net import RecordNet as RecordNet
 from dawnjax.models.configs.resnet import ResNet as ResNet
@@ -54,7 +55,6 @@ from dawnjax.models.configs.rotary import Rotary as Rotary
 from dawnjax.models.configs.ssd import SSD as SSD
 from dawnjax.models.configs.ssd import SmallSSD as SmallSSD
 from dawnjax.models.configs.transformer import Transformer as Transformer
-from dawnjax.models.configs.wide_resnet import WideResNet as WideResNet
 from dawnjax.models.convolution import Conv as Conv
 from dawnjax.models.convolution import Linear as Linear
 from dawnjax.models.execution import Execution as Execution

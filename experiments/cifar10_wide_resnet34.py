@@ -25,13 +25,13 @@ from dawnjax.own import (
     PiecewiseLinear,
     Sgd,
     Target,
-    WideResNet,
+    wide_resnet,
 )
 
 EXPERIMENT = Experiment(
     name="cifar10_wide_resnet34",
     task=Classification(augmentation=ImageAugmentation(max_translation_pixels=4.0, flip="random")),
-    model=WideResNet(depth=34, widening=6),
+    model=wide_resnet(depth=34, widening=6),
     data=Cifar10(),
     optimizer=Sgd(base_learning_rate=1.3, nesterov=False, weight_decay=2e-4),
     schedule=PiecewiseLinear(

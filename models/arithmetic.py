@@ -1,4 +1,4 @@
-"""The dtypes in which a Transformer is computed, and its linear layers, which keep to them."""
+"""The dtypes in which a network of text is computed, and linear layers, which keep to them."""
 
 import dataclasses
 import functools
@@ -6,10 +6,14 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+from flax import nnx
 from jax.experimental.layout import Layout, with_layout_constraint
 
 from dawnjax.models.execution import Execution
 from dawnjax.models.sharding import parts_of
+
+glorot = jax.nn.initializers.glorot_uniform()
+"""Uniform with variance 2 / (in + out). Source: Glorot and Bengio 2010, equation 16."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,3 +101,27 @@ def _product(
 
 
 linear.defvjp(_linear_forward, _linear_backward)
+
+
+class Dense(nnx.Module):
+    """A linear layer in an arithmetic: `kernel` [in, out] and, if asked for, `bias` [out]."""
+
+    def __init__(
+        self,
+        in_width: int,
+        out_width: int,
+        arithmetic: Arithmetic,
+        rngs: nnx.Rngs,
+        *,
+        use_bias: bool = True,
+        bias: float = 0.0,
+        initializer: jax.nn.initializers.Initializer = glorot,
+    ):
+        self.arithmetic = arithmetic
+        self.kernel = nnx.Param(initializer(rngs.params(), (in_width, out_width), jnp.float32))
+        self.bias = nnx.Param(jnp.full(out_width, bias, jnp.float32)) if use_bias else None
+
+    def __call__(self, hidden: jax.Array, result: Any = None) -> jax.Array:
+        """Map the last axis; `result` is a dtype in place of that of activations."""
+        product: jax.Array = linear(hidden, self.kernel[...], self.arithmetic, "io", result)
+        return product if self.bias is None else product + self.bias[...].astype(product.dtype)

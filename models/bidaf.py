@@ -9,14 +9,13 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from dawnjax.models.arithmetic import arithmetic_of
+from dawnjax.models.arithmetic import Dense, arithmetic_of
 from dawnjax.models.configs.bidaf import NUM_HIGHWAY_LAYERS, TAPS, BiDAF
 from dawnjax.models.dropout import Dropout
 from dawnjax.models.execution import Execution
 from dawnjax.models.lstm import BidirectionalLSTM
 from dawnjax.models.spans import (
     CharacterCNN,
-    Dense,
     Highway,
     Tokens,
     Trilinear,

@@ -33,16 +33,6 @@ class FrozenBatchNorm(nnx.Module):
         return outputs if activation is None else activate(outputs, activation)
 
 
-class ActivatedGroupNorm(GroupNorm):
-    """GroupNorm with the call of a BatchNorm."""
-
-    def __call__(
-        self, images: jax.Array, *, train: bool = False, activation: Activation | None = None
-    ) -> jax.Array:
-        outputs = super().__call__(images)
-        return outputs if activation is None else activate(outputs, activation)
-
-
 @dataclasses.dataclass(frozen=True)
 class LayersWithFrozenBatchNorm(Layers):
     """Layers of a model whose normalization is constant."""
@@ -59,4 +49,4 @@ class LayersWithGroupNorm(Layers):
     groups: int = 32
 
     def norm(self, width: int, scale: float | None = 1.0) -> Any:
-        return ActivatedGroupNorm(width, self.groups)
+        return GroupNorm(width, self.groups)

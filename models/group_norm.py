@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from dawnjax.models.activations import Activation, activate
+
 EPSILON = 1e-5
 """Added to the variance; the default of PyTorch's `GroupNorm`."""
 
@@ -21,13 +23,18 @@ class GroupNorm(nnx.Module):
         self.bias = nnx.Param(jnp.zeros(num_channels, jnp.float32))
         self.num_groups = num_groups
 
-    def __call__(self, images: jax.Array) -> jax.Array:
+    def __call__(
+        self, images: jax.Array, *, train: bool = False, activation: Activation | None = None
+    ) -> jax.Array:
+        """Normalize, as a `BatchNorm` is called; `train` changes nothing."""
+        del train
         shape = images.shape
         positions = images.astype(jnp.float32).reshape(shape[0], -1, shape[-1])
         centred = positions - self._group_means(positions)[:, None]
         scale = jax.lax.rsqrt(self._group_means(jnp.square(centred)) + EPSILON) * self.scale[...]
         normed = centred * scale[:, None] + self.bias[...]
-        return normed.reshape(shape).astype(images.dtype)
+        outputs = normed.reshape(shape).astype(images.dtype)
+        return outputs if activation is None else activate(outputs, activation)
 
     def _group_means(self, positions: jax.Array) -> jax.Array:
         """Mean over the positions and the group of each channel: [batch, channels]."""

@@ -7,14 +7,11 @@ Gemma 2 (arXiv 2408.00118), section 2, for the soft cap; KellerJordan/modded-nan
 `train_gpt.py`, for zero projections, value embeddings and U-net skips.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from dawnjax.models import convolution
-from dawnjax.models.arithmetic import arithmetic_of, linear
+from dawnjax.models.arithmetic import Dense, arithmetic_of, linear
 from dawnjax.models.causal_attention import (
     Keys,
     Place,
@@ -58,14 +55,13 @@ class LanguageModelModule(nnx.Module):
         if config.unet_skips:
             self.skip_weights = nnx.Param(jnp.ones(config.num_layers // 2, jnp.float32))
         if not config.ties_embedding:
-            self.classifier = Linear(
+            self.classifier = Dense(
                 config.width,
                 vocabulary_size,
-                result=jnp.dtype("float32"),
+                self.arithmetic,
+                rngs,
                 use_bias=False,
-                kernel_initializer=_initializer(zero=config.zero_projections),
-                execution=execution,
-                rngs=rngs,
+                initializer=_initializer(zero=config.zero_projections),
             )
 
     def __call__(self, tokens: jax.Array, window: int = 0) -> jax.Array:
@@ -136,11 +132,11 @@ class LanguageModelModule(nnx.Module):
         return self.norm(hidden), kept
 
     def _logits(self, hidden: jax.Array) -> jax.Array:
+        float32 = jnp.dtype("float32")
         if self.config.ties_embedding:
-            float32 = jnp.dtype("float32")
             logits: jax.Array = linear(hidden, self.embedding[...], self.arithmetic, "oi", float32)
         else:
-            logits = self.classifier(hidden)
+            logits = self.classifier(hidden, float32)
         cap = self.config.logit_soft_cap
         return cap * jnp.tanh(logits / cap) if cap else logits
 
@@ -166,14 +162,15 @@ class Block(nnx.Module):
         self.config, self.execution = config, execution
         width, middle = config.width, config.mlp_factor * config.width
 
-        def layer(before: int, after: int, *, is_projection: bool = False) -> Linear:
-            return Linear(
+        def layer(before: int, after: int, *, is_projection: bool = False) -> Dense:
+            initializer = _initializer(zero=is_projection and config.zero_projections)
+            return Dense(
                 before,
                 after,
+                arithmetic_of(execution),
+                rngs,
                 use_bias=config.has_biases,
-                kernel_initializer=_initializer(zero=is_projection and config.zero_projections),
-                execution=execution,
-                rngs=rngs,
+                initializer=initializer,
             )
 
         self.attention_norm, self.mlp_norm = Norm(config), Norm(config)
@@ -232,24 +229,6 @@ class Block(nnx.Module):
             mixed = causal_attention(query, key, value, documents, window, self.execution)
         mixed = mixed.astype(hidden.dtype).reshape(hidden.shape)
         return self.attention_projection(mixed), keys
-
-
-class Linear(convolution.Linear):
-    """A linear layer whose gradients too are products of factors in the compute dtype.
-
-    The result is of `result`'s dtype, by default that of activations.
-    """
-
-    def __init__(self, in_features: int, out_features: int, *, result: Any = None, **options: Any):
-        super().__init__(in_features, out_features, **options)
-        self.result = result
-
-    def __call__(self, inputs: jax.Array) -> jax.Array:
-        arithmetic = arithmetic_of(self.execution)
-        # Float32 gradients, as of the image networks' layers, would take twice the time on a GPU,
-        # and that of the logits twice the bytes.
-        product: jax.Array = linear(inputs, self.kernel[...], arithmetic, "io", self.result)
-        return product if self.bias is None else product + self.bias[...].astype(product.dtype)
 
 
 class Norm(nnx.Module):

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from dawnjax.models.arithmetic import Arithmetic, arithmetic_of
+from dawnjax.models.arithmetic import Arithmetic, Dense, arithmetic_of
 from dawnjax.models.configs.qanet import (
     CHARACTER_TAPS,
     EMBEDDING_CONVOLUTIONS,
@@ -29,7 +29,6 @@ from dawnjax.models.layer_norm import LayerNorm
 from dawnjax.models.pure_model import split_module
 from dawnjax.models.spans import (
     CharacterCNN,
-    Dense,
     Highway,
     Tokens,
     Trilinear,
@@ -206,8 +205,8 @@ class Block(nnx.Module):
         hidden = hidden + jnp.asarray(positions).astype(hidden.dtype)
         sublayers = [
             *(functools.partial(convolution, real=real) for convolution in self.convolutions),
-            lambda normed: self.attention(normed, normed, real[:, None], dropout),
-            lambda normed: self.feed_forward(normed, dropout),
+            lambda normed: self.attention(normed, normed, real[:, None]),
+            self.feed_forward,
         ]
         for place, (sublayer, norm) in enumerate(zip(sublayers, self.norms, strict=True), 1):
             result = dropout(sublayer(norm(hidden)), self.dropout_rate)

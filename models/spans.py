@@ -1,12 +1,12 @@
 """Parts of networks that find spans: embedded words, highway layers, attention, end scores."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from dawnjax.models.arithmetic import Arithmetic, linear
+from dawnjax.models.arithmetic import Arithmetic, Dense, glorot, linear
 from dawnjax.models.dropout import Dropout
 
 NUM_CHARACTERS = 200
@@ -18,8 +18,6 @@ passage and question stand out before anything is learnt."""
 
 MASKED = -1e9
 """Score of padding; finite, so that a row of padding alone has no NaN."""
-
-glorot = jax.nn.initializers.glorot_uniform()
 
 
 class Tokens(NamedTuple):
@@ -40,29 +38,6 @@ class Tokens(NamedTuple):
         """Mask of the tokens that the other text has, by their characters: bool [batch, length]."""
         pairs = self.characters[:, :, None] == others.characters[:, None]
         return (pairs.all(-1) & others.real[:, None]).any(-1)
-
-
-class Dense(nnx.Module):
-    """A linear layer in an arithmetic: from [..., in] to [..., out]."""
-
-    def __init__(
-        self,
-        in_width: int,
-        out_width: int,
-        arithmetic: Arithmetic,
-        rngs: nnx.Rngs,
-        *,
-        use_bias: bool = True,
-        bias: float = 0.0,
-    ):
-        self.arithmetic = arithmetic
-        self.kernel = nnx.Param(glorot(rngs.params(), (in_width, out_width), jnp.float32))
-        self.bias = nnx.Param(jnp.full(out_width, bias, jnp.float32)) if use_bias else None
-
-    def __call__(self, hidden: jax.Array, result: Any = None) -> jax.Array:
-        """Map the last axis; `result` is a dtype in place of that of activations."""
-        product: jax.Array = linear(hidden, self.kernel[...], self.arithmetic, "io", result)
-        return product if self.bias is None else product + self.bias[...].astype(product.dtype)
 
 
 class CharacterCNN(nnx.Module):

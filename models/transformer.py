@@ -18,7 +18,7 @@ import numpy as np
 from flax import nnx
 
 from dawnjax.models.activations import relu_of_sum
-from dawnjax.models.arithmetic import Arithmetic, arithmetic_of, linear
+from dawnjax.models.arithmetic import Arithmetic, arithmetic_of, glorot, linear
 from dawnjax.models.configs.transformer import Transformer
 from dawnjax.models.cross_entropy import sum_of_losses
 from dawnjax.models.dropout import Dropout
@@ -187,7 +187,7 @@ class TransformerModule(nnx.Module):
                 cache.source_values[index],
                 cache.source_visible[:, None],
             )
-            hidden = hidden + layer.feed_forward(layer.feed_forward_norm(hidden), Dropout(None))
+            hidden = hidden + layer.feed_forward(layer.feed_forward_norm(hidden))
         logits = self.logits(self.decoder_norm(hidden))
         return logits, cache._replace(keys=keys, values=values)
 
@@ -219,13 +219,13 @@ class Layer(nnx.Module):
         A decoder's `source` is the encoder's output and bool [batch, length, source length].
         """
         normed = self.attention_norm(hidden)
-        attended = self.attention(normed, normed, visible, dropout)
+        attended = self.attention(normed, normed, visible)
         hidden = hidden + dropout(attended, self.dropout_rate)
         if source is not None:
-            attended = self.source_attention(self.source_norm(hidden), *source, dropout)
+            attended = self.source_attention(self.source_norm(hidden), *source)
             hidden = hidden + dropout(attended, self.dropout_rate)
         normed = self.feed_forward_norm(hidden)
-        return hidden + dropout(self.feed_forward(normed, dropout), self.dropout_rate)
+        return hidden + dropout(self.feed_forward(normed), self.dropout_rate)
 
 
 class Attention(nnx.Module):
@@ -236,15 +236,12 @@ class Attention(nnx.Module):
 
     def __init__(self, config: Transformer, arithmetic: Arithmetic, rngs: nnx.Rngs):
         self.num_heads, self.arithmetic = config.num_heads, arithmetic
-        self.dropout_rate = config.attention_dropout_rate
         self.query = _kernel(config.width, config.width, rngs)
         self.key = _kernel(config.width, config.width, rngs)
         self.value = _kernel(config.width, config.width, rngs)
         self.output = _kernel(config.width, config.width, rngs)
 
-    def __call__(
-        self, queried: jax.Array, seen: jax.Array, visible: jax.Array, dropout: Dropout
-    ) -> jax.Array:
+    def __call__(self, queried: jax.Array, seen: jax.Array, visible: jax.Array) -> jax.Array:
         """Attend from `queried` [batch, queries, width] to `seen` [batch, keys, width].
 
         `visible` is bool, broadcast to [batch, queries, keys].
@@ -252,27 +249,26 @@ class Attention(nnx.Module):
         query_BxQxHxC = self.project(queried, self.query)
         keys_BxKxHxC = self.project(seen, self.key)
         values_BxKxHxC = self.project(seen, self.value)
-        if self.dropout_rate == 0:
-            attended = fused_attention(
-                query_BxQxHxC,
-                keys_BxKxHxC,
-                values_BxKxHxC,
-                self.arithmetic.execution,
-                mask=visible,
-            )
-            if attended is not None:
-                return self.join(attended)
+        attended = fused_attention(
+            query_BxQxHxC,
+            keys_BxKxHxC,
+            values_BxKxHxC,
+            self.arithmetic.execution,
+            mask=visible,
+        )
+        if attended is not None:
+            return self.join(attended)
         scores_BxHxQxK = jnp.einsum(
             "bqhc,bkhc->bhqk", query_BxQxHxC, keys_BxKxHxC, preferred_element_type=jnp.float32
         )
         weights_BxHxQxK = softmax(scores_BxHxQxK, visible[:, None], query_BxQxHxC.shape[-1])
-        weights_BxHxQxK = dropout(weights_BxHxQxK, self.dropout_rate).astype(values_BxKxHxC.dtype)
+        weights_BxHxQxK = weights_BxHxQxK.astype(values_BxKxHxC.dtype)
         return self.join(jnp.einsum("bhqk,bkhc->bqhc", weights_BxHxQxK, values_BxKxHxC))
 
     def attend_heads(
         self, queried: jax.Array, keys: jax.Array, values: jax.Array, visible: jax.Array
     ) -> jax.Array:
-        """Attention without dropout to keys and values [batch, heads, keys, channels].
+        """Attention to keys and values [batch, heads, keys, channels].
 
         `queried` is [batch, queries, width]; `visible` is bool, broadcast to [batch, queries,
         keys].
@@ -299,17 +295,16 @@ class FeedForward(nnx.Module):
     """Two linear layers with a ReLU between, at each position (section 3.3)."""
 
     def __init__(self, config: Transformer, arithmetic: Arithmetic, rngs: nnx.Rngs):
-        self.arithmetic, self.dropout_rate = arithmetic, config.hidden_dropout_rate
+        self.arithmetic = arithmetic
         self.kernel_1 = _kernel(config.width, config.hidden_width, rngs)
         self.bias_1 = nnx.Param(jnp.zeros(config.hidden_width, jnp.float32))
         self.kernel_2 = _kernel(config.hidden_width, config.width, rngs)
         self.bias_2 = nnx.Param(jnp.zeros(config.width, jnp.float32))
 
-    def __call__(self, hidden: jax.Array, dropout: Dropout) -> jax.Array:
+    def __call__(self, hidden: jax.Array) -> jax.Array:
         dtype = self.arithmetic.activations
         hidden = linear(hidden, self.kernel_1[...], self.arithmetic)
         hidden = relu_of_sum(hidden + self.bias_1[...].astype(dtype), self.arithmetic.execution)
-        hidden = dropout(hidden, self.dropout_rate)
         hidden = linear(hidden, self.kernel_2[...], self.arithmetic)
         return hidden + self.bias_2[...].astype(dtype)
 
@@ -342,9 +337,4 @@ def same_segment(queries: jax.Array, keys: jax.Array) -> jax.Array:
 
 
 def _kernel(in_width: int, out_width: int, rngs: nnx.Rngs) -> nnx.Param:
-    """Kernel [in, out], uniform with variance 2 / (in + out), as in the MLPerf reference.
-
-    Source: Glorot and Bengio 2010, equation 16.
-    """
-    initialize = jax.nn.initializers.glorot_uniform()
-    return nnx.Param(initialize(rngs.params(), (in_width, out_width), jnp.float32))
+    return nnx.Param(glorot(rngs.params(), (in_width, out_width), jnp.float32))

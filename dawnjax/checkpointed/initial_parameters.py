@@ -38,8 +38,8 @@ Progress = Callable[[], object]
 
 TRAINING_FIELDS = frozenset(
     {
-        *("dropout_rate", "attention_dropout_rate", "hidden_dropout_rate", "dropout_keep"),
-        *("drop_path_keep", "layer_survival", "auxiliary_loss_weight", "batch_norm_momentum"),
+        *("dropout_rate", "dropout_keep", "drop_path_keep", "layer_survival"),
+        *("auxiliary_loss_weight", "batch_norm_momentum"),
         *("initial_bound", "embedding_bound", "initial_std", "last_scale", "classifier_std"),
         *("scales_projections", "zero_projections", "balance", "frozen_stages"),
         *("param_dtype", "remat", "loss_chunk"),

@@ -23,7 +23,6 @@ CHOICES = {
     "model": {
         "resnet": "models.configs.resnet.ResNet",
         "preactivation_resnet": "models.configs.preactivation_resnet.PreactivationResNet",
-        "wide_resnet": "models.configs.wide_resnet.WideResNet",
         "record_net": "models.configs.record_net.RecordNet",
         "amoebanet_d": "models.configs.amoebanet.AmoebaNetD",
         "transformer": "models.configs.transformer.Transformer",

@@ -1,7 +1,7 @@
 """Settings of AmoebaNet-D."""
 
 import dataclasses
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from dawnjax.limits import (
     FractionAboveZero,
@@ -11,13 +11,13 @@ from dawnjax.limits import (
     OneOrMore,
     Positive,
 )
-from dawnjax.models.configs.network import built
+from dawnjax.models.configs.network import ImageNetwork
 
 NUM_STACKS = 3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AmoebaNetD:
+class AmoebaNetD(ImageNetwork):
     """AmoebaNet-D(N, F) for ImageNet; the defaults are DAWNBench's N6 F256.
 
     Attributes:
@@ -37,6 +37,7 @@ class AmoebaNetD:
     """
 
     TAG: ClassVar[str] = "amoebanet_d"
+    NETWORK: ClassVar[str] = "amoebanet.AmoebaNetModule"
     takes_moment: ClassVar[bool] = True
     has_batch_norm_groups: ClassVar[bool] = True
 
@@ -58,16 +59,4 @@ class AmoebaNetD:
         """Network of the same kind for `--tiny`."""
         return dataclasses.replace(
             self, num_cells=3, num_filters=16, stem_width=8, drop_path_keep=0.8
-        )
-
-    def build(
-        self, *, image_shape: tuple[int, ...], num_classes: int, execution: Any, rngs: Any
-    ) -> Any:
-        return built(
-            self,
-            "amoebanet.AmoebaNetModule",
-            image_shape=image_shape,
-            num_classes=num_classes,
-            execution=execution,
-            rngs=rngs,
         )

@@ -1,12 +1,12 @@
 """Settings of BiDAF, and its matrix products."""
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from dawnjax.limits import FractionBelowOne, OneOrMore
-from dawnjax.models.configs.network import built
+from dawnjax.models.configs.network import TextNetwork
 
 TAPS = 5
 """Characters that a filter sees. Source: section 4.1 of the paper, "Model Details"."""
@@ -16,7 +16,7 @@ NUM_HIGHWAY_LAYERS = 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BiDAF:
+class BiDAF(TextNetwork):
     """The size of the network; the defaults are the paper's, with 2.6 million parameters.
 
     Attributes:
@@ -31,6 +31,7 @@ class BiDAF:
     """
 
     TAG: ClassVar[str] = "bidaf"
+    NETWORK: ClassVar[str] = "bidaf.BiDAFModule"
 
     word_width: OneOrMore[int] = 100
     character_width: OneOrMore[int] = 8
@@ -54,15 +55,6 @@ class BiDAF:
             filters=6,
             hidden_width=6,
             num_modelling_layers=1,
-        )
-
-    def build(self, *, vocabulary_size: int, execution: Any, rngs: Any) -> Any:
-        return built(
-            self,
-            "bidaf.BiDAFModule",
-            vocabulary_size=vocabulary_size,
-            execution=execution,
-            rngs=rngs,
         )
 
     def multiply_adds(

@@ -1,7 +1,7 @@
 """Settings of GNMT, and its matrix products."""
 
 import dataclasses
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -11,11 +11,11 @@ from dawnjax.limits import (
     OneOrMore,
     Positive,
 )
-from dawnjax.models.configs.network import built
+from dawnjax.models.configs.network import TextNetwork
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GNMT:
+class GNMT(TextNetwork):
     """An encoder and a decoder of LSTM layers.
 
     The defaults are MLPerf's: 160,634,433 parameters with a vocabulary of 32,320. PyTorch's layers
@@ -33,6 +33,7 @@ class GNMT:
     """
 
     TAG: ClassVar[str] = "gnmt"
+    NETWORK: ClassVar[str] = "gnmt.GNMTModule"
     has_coverage: ClassVar[bool] = True
 
     num_layers: Annotated[int, Limit(lambda value: value >= 2, "be 2 or more")] = 4
@@ -44,11 +45,6 @@ class GNMT:
     def tiny(self) -> "GNMT":
         """Network of the same kind for `--tiny`."""
         return dataclasses.replace(self, num_layers=2, width=16)
-
-    def build(self, *, vocabulary_size: int, execution: Any, rngs: Any) -> Any:
-        return built(
-            self, "gnmt.GNMTModule", vocabulary_size=vocabulary_size, execution=execution, rngs=rngs
-        )
 
     def multiply_adds(
         self, source_lengths: np.ndarray, target_lengths: np.ndarray, vocabulary_size: int

@@ -1,19 +1,19 @@
 """Settings of Mask R-CNN, and the geometry of its levels."""
 
 import dataclasses
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from dawnjax.limits import Counts, NonNegative, OneOrMore, Positive, require
 from dawnjax.models.configs.anchors import anchors_of_level, positions_of, strides_of
-from dawnjax.models.configs.network import built
+from dawnjax.models.configs.network import ImageNetwork
 from dawnjax.models.configs.resnet import ResNet, imagenet_resnet
 from dawnjax.models.configs.types import ImageShape
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MaskRCNN:
+class MaskRCNN(ImageNetwork):
     """A two-stage detector whose objects have masks.
 
     The defaults are the reference's: 44,347,573 parameters with 80 classes, of which 44,125,173 are
@@ -37,6 +37,7 @@ class MaskRCNN:
     """
 
     TAG: ClassVar[str] = "mask_rcnn"
+    NETWORK: ClassVar[str] = "mask_rcnn.MaskRCNNModule"
     pretrained_parts: ClassVar[tuple[str, ...]] = ("stem", "stem_norm", "blocks")
 
     backbone: ResNet = dataclasses.replace(imagenet_resnet(50), last_scale=1.0)
@@ -116,16 +117,4 @@ class MaskRCNN:
             mask_cells=4,
             box_width=32,
             mask_convolutions=1,
-        )
-
-    def build(
-        self, *, image_shape: tuple[int, ...], num_classes: int, execution: Any, rngs: Any
-    ) -> Any:
-        return built(
-            self,
-            "mask_rcnn.MaskRCNNModule",
-            image_shape=image_shape,
-            num_classes=num_classes,
-            execution=execution,
-            rngs=rngs,
         )

@@ -1,7 +1,7 @@
 """Settings of pre-activation residual networks."""
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from dawnjax.limits import (
     Counts,
@@ -10,12 +10,12 @@ from dawnjax.limits import (
     Positive,
     require_as_many,
 )
-from dawnjax.models.configs.network import built
+from dawnjax.models.configs.network import ImageNetwork
 from dawnjax.models.configs.resnet import Block
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PreactivationResNet:
+class PreactivationResNet(ImageNetwork):
     """A pre-activation residual network; the defaults are ResNet-164 for 32x32 images.
 
     With 10 classes the defaults have 1,703,258 parameters (1.7 M in table 2 of He et al. 2016);
@@ -32,6 +32,7 @@ class PreactivationResNet:
     """
 
     TAG: ClassVar[str] = "preactivation_resnet"
+    NETWORK: ClassVar[str] = "preactivation_resnet.PreactivationResNetModule"
     has_batch_norm_groups: ClassVar[bool] = True
 
     stem_width: OneOrMore[int] = 16
@@ -50,14 +51,19 @@ class PreactivationResNet:
             self, stem_width=8, stage_sizes=(1, 1, 1), stage_widths=(16, 32, 32)
         )
 
-    def build(
-        self, *, image_shape: tuple[int, ...], num_classes: int, execution: Any, rngs: Any
-    ) -> Any:
-        return built(
-            self,
-            "preactivation_resnet.PreactivationResNetModule",
-            image_shape=image_shape,
-            num_classes=num_classes,
-            execution=execution,
-            rngs=rngs,
-        )
+
+def wide_resnet(depth: int, widening: int) -> PreactivationResNet:
+    """WRN-depth-widening: basic blocks with `widening` times the usual channels.
+
+    Source: Zagoruyko and Komodakis 2016, "Wide Residual Networks" (arXiv 1605.07146), table 1 and
+    section 3, without dropout. `wrn_22` of DAWNBench's entry "Custom Wide Resnet"
+    (`cifar10/models/wideresnet.py` in https://github.com/fastai/imagenet-fast) differs from the
+    paper: every shortcut comes from behind the first ReLU, and the last BatchNorm follows the mean.
+    """
+    if depth < 10 or (depth - 4) % 6:
+        raise ValueError(f"depth {depth} is not 6n + 4, such as 16, 22, 28, 34 or 40")
+    return PreactivationResNet(
+        stage_sizes=((depth - 4) // 6,) * 3,
+        stage_widths=tuple(widening * width for width in (16, 32, 64)),
+        block="basic",
+    )

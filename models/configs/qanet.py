@@ -1,13 +1,13 @@
 """Settings of QANet, and its matrix products."""
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from dawnjax.limits import Fraction, FractionBelowOne, OneOrMore
 from dawnjax.models.configs.bidaf import character_multiply_adds
-from dawnjax.models.configs.network import built
+from dawnjax.models.configs.network import TextNetwork
 from dawnjax.models.configs.transformer import Transformer
 
 CHARACTER_TAPS = 5
@@ -23,7 +23,7 @@ NUM_PASSES = 3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class QANet:
+class QANet(TextNetwork):
     """The size of the network; the defaults are the paper's.
 
     Attributes:
@@ -39,6 +39,7 @@ class QANet:
     """
 
     TAG: ClassVar[str] = "qanet"
+    NETWORK: ClassVar[str] = "qanet.QANetModule"
 
     word_width: OneOrMore[int] = 300
     character_width: OneOrMore[int] = 64
@@ -69,15 +70,6 @@ class QANet:
             width=8,
             num_heads=2,
             num_model_blocks=1,
-        )
-
-    def build(self, *, vocabulary_size: int, execution: Any, rngs: Any) -> Any:
-        return built(
-            self,
-            "qanet.QANetModule",
-            vocabulary_size=vocabulary_size,
-            execution=execution,
-            rngs=rngs,
         )
 
     def multiply_adds(

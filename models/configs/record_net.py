@@ -4,12 +4,12 @@ import dataclasses
 from typing import Any, ClassVar
 
 from dawnjax.limits import Counts, FractionBelowOne, Positive
-from dawnjax.models.configs.network import built, network
+from dawnjax.models.configs.network import ImageNetwork, network
 from dawnjax.models.configs.types import Activation
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RecordNet:
+class RecordNet(ImageNetwork):
     """The speed-record network for small images of 14 or more pixels a side.
 
     Attributes:
@@ -25,6 +25,7 @@ class RecordNet:
     """
 
     TAG: ClassVar[str] = "record_net"
+    NETWORK: ClassVar[str] = "record_net.RecordNetModule"
     has_batch_norm_groups: ClassVar[bool] = True
     num_initialization_examples: ClassVar[int] = 5000
 
@@ -38,18 +39,6 @@ class RecordNet:
     def tiny(self) -> "RecordNet":
         """Network of the same kind for `--tiny`."""
         return dataclasses.replace(self, group_widths=(24, 32, 32))
-
-    def build(
-        self, *, image_shape: tuple[int, ...], num_classes: int, execution: Any, rngs: Any
-    ) -> Any:
-        return built(
-            self,
-            "record_net.RecordNetModule",
-            image_shape=image_shape,
-            num_classes=num_classes,
-            execution=execution,
-            rngs=rngs,
-        )
 
     def initialize_from_data(self, params: dict[str, Any], images: Any) -> dict[str, Any]:
         """Params with the whitening filters of normalized images."""

@@ -5,7 +5,7 @@ Source: He et al. 2015, "Deep Residual Learning for Image Recognition" (arXiv 15
 """
 
 import dataclasses
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from dawnjax.limits import (
     Counts,
@@ -14,7 +14,7 @@ from dawnjax.limits import (
     Positive,
     require_as_many,
 )
-from dawnjax.models.configs.network import built
+from dawnjax.models.configs.network import ImageNetwork
 
 Block = Literal["basic", "bottleneck"]
 Stem = Literal["small_images", "imagenet"]
@@ -25,7 +25,7 @@ EXPANSION: dict[Block, int] = {"basic": 1, "bottleneck": 4}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ResNet:
+class ResNet(ImageNetwork):
     """A residual network of post-activation blocks.
 
     The defaults are ResNet-18 for 32x32 images, 11,173,962 parameters with 10 classes.
@@ -54,6 +54,7 @@ class ResNet:
     """
 
     TAG: ClassVar[str] = "resnet"
+    NETWORK: ClassVar[str] = "resnet.ResNetModule"
     has_batch_norm_groups: ClassVar[bool] = True
 
     stage_sizes: Counts = (2, 2, 2, 2)
@@ -74,18 +75,6 @@ class ResNet:
     def tiny(self) -> "ResNet":
         """Network of the same kind for `--tiny`."""
         return dataclasses.replace(self, stage_sizes=(1, 1), stage_widths=(16, 32))
-
-    def build(
-        self, *, image_shape: tuple[int, ...], num_classes: int, execution: Any, rngs: Any
-    ) -> Any:
-        return built(
-            self,
-            "resnet.ResNetModule",
-            image_shape=image_shape,
-            num_classes=num_classes,
-            execution=execution,
-            rngs=rngs,
-        )
 
 
 _IMAGENET_STAGES: dict[int, tuple[Block, tuple[int, ...]]] = {

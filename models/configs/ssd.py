@@ -2,13 +2,13 @@
 
 import dataclasses
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from dawnjax.limits import Counts, OneOrMore, require, require_as_many
 from dawnjax.models.configs.default_boxes import DefaultBoxes
-from dawnjax.models.configs.network import built
+from dawnjax.models.configs.network import ImageNetwork
 from dawnjax.models.configs.resnet import ResNet
 from dawnjax.models.configs.types import ImageShape
 
@@ -17,7 +17,7 @@ Size = tuple[int, int]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SSD:
+class SSD(ImageNetwork):
     """A ResNet up to its third stage, and further maps of half the size and less.
 
     The defaults are the reference's for 300 x 300: maps of 38, 19, 10, 5, 3 and 1 cells a side,
@@ -33,6 +33,7 @@ class SSD:
     """
 
     TAG: ClassVar[str] = "ssd"
+    NETWORK: ClassVar[str] = "ssd.SSDModule"
     has_batch_norm_groups: ClassVar[bool] = True
     pretrained_parts: ClassVar[tuple[str, ...]] = ("stem", "stem_norm", "blocks")
 
@@ -86,21 +87,9 @@ class SSD:
             boxes=DefaultBoxes(steps=(8, 16), scales=(8, 20, 40), num_ratios=(1, 2)),
         )
 
-    def build(
-        self, *, image_shape: tuple[int, ...], num_classes: int, execution: Any, rngs: Any
-    ) -> Any:
-        return built(
-            self,
-            "ssd.SSDModule",
-            image_shape=image_shape,
-            num_classes=num_classes,
-            execution=execution,
-            rngs=rngs,
-        )
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SmallSSD:
+class SmallSSD(ImageNetwork):
     """Stages of 3x3 convolutions with GroupNorm, which halve the image, and heads on the last ones.
 
     It needs no pretrained backbone, and an example's result does not depend on the others.
@@ -113,6 +102,7 @@ class SmallSSD:
     """
 
     TAG: ClassVar[str] = "small_ssd"
+    NETWORK: ClassVar[str] = "ssd.SmallSSDModule"
 
     widths: Counts = (16, 32, 64, 64, 64)
     convolutions: OneOrMore[int] = 2
@@ -139,15 +129,3 @@ class SmallSSD:
     def tiny(self) -> "SmallSSD":
         """Network of the same kind for `--tiny`."""
         return dataclasses.replace(self, widths=(8,) * len(self.widths), convolutions=1)
-
-    def build(
-        self, *, image_shape: tuple[int, ...], num_classes: int, execution: Any, rngs: Any
-    ) -> Any:
-        return built(
-            self,
-            "ssd.SmallSSDModule",
-            image_shape=image_shape,
-            num_classes=num_classes,
-            execution=execution,
-            rngs=rngs,
-        )

@@ -6,12 +6,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dawnjax.limits import FractionBelowOne, OneOrMore, require
-from dawnjax.models.configs.network import built
+from dawnjax.models.configs.network import TextNetwork
 from dawnjax.models.configs.types import Axes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Transformer:
+class Transformer(TextNetwork):
     """An encoder and a decoder of the same depth and width.
 
     The defaults are the paper's base model: 63,047,680 parameters with a vocabulary of 37,000.
@@ -22,19 +22,16 @@ class Transformer:
       hidden_width: Channels inside the feed-forward sublayers.
       num_heads: Heads of each attention; they share the width.
       dropout_rate: Dropout of each sublayer's output and of the embeddings (section 5.4).
-      attention_dropout_rate: Dropout of the attention weights.
-      hidden_dropout_rate: Dropout inside the feed-forward sublayers.
     """
 
     TAG: ClassVar[str] = "transformer"
+    NETWORK: ClassVar[str] = "transformer.TransformerModule"
 
     num_layers: OneOrMore[int] = 6
     width: OneOrMore[int] = 512
     hidden_width: OneOrMore[int] = 2048
     num_heads: OneOrMore[int] = 8
     dropout_rate: FractionBelowOne = 0.1
-    attention_dropout_rate: FractionBelowOne = 0.0
-    hidden_dropout_rate: FractionBelowOne = 0.0
 
     def check_together(self, prefix: str) -> None:
         rule = f"be a multiple of twice the {self.num_heads} heads"
@@ -64,15 +61,6 @@ class Transformer:
     def tiny(self) -> "Transformer":
         """Network of the same kind for `--tiny`."""
         return dataclasses.replace(self, num_layers=1, width=16, hidden_width=16, num_heads=2)
-
-    def build(self, *, vocabulary_size: int, execution: Any, rngs: Any) -> Any:
-        return built(
-            self,
-            "transformer.TransformerModule",
-            vocabulary_size=vocabulary_size,
-            execution=execution,
-            rngs=rngs,
-        )
 
     def multiply_adds(
         self, source_lengths: np.ndarray, target_lengths: np.ndarray, vocabulary_size: int

@@ -15,9 +15,8 @@ from multiply_adds import multiply_adds
 
 from dawnjax.models import amoebanet
 from dawnjax.models.configs.amoebanet import AmoebaNetD
-from dawnjax.models.configs.preactivation_resnet import PreactivationResNet
+from dawnjax.models.configs.preactivation_resnet import PreactivationResNet, wide_resnet
 from dawnjax.models.configs.resnet import ResNet, cifar_resnet, imagenet_resnet
-from dawnjax.models.configs.wide_resnet import WideResNet
 from dawnjax.models.execution import Execution, Platform, TrainingMoment
 from dawnjax.models.pooling import average_pool, max_pool
 from dawnjax.models.pure_model import PureModel, pure_model
@@ -105,11 +104,11 @@ def test_imagenet_resnets_have_the_published_counts(depth, num_params, giga_mult
         (cifar_resnet(110), 1_727_962, 252.887),
         (PreactivationResNet(), 1_703_258, 247.6),
         # Published as 1.3, 1.55 and 5.2 billion.
-        (WideResNet(depth=40, widening=4), 8_949_210, 1_299),
-        (WideResNet(depth=16, widening=8), 10_961_370, 1_548),
-        (WideResNet(depth=28, widening=10), 36_479_194, 5_243),
+        (wide_resnet(depth=40, widening=4), 8_949_210, 1_299),
+        (wide_resnet(depth=16, widening=8), 10_961_370, 1_548),
+        (wide_resnet(depth=28, widening=10), 36_479_194, 5_243),
         # A block more in each stage: 2 x 9 x 3 x 160**2 x 1,024 products.
-        (WideResNet(depth=34, widening=10), 46_160_474, 5_243 + 1_415.6),
+        (wide_resnet(depth=34, widening=10), 46_160_474, 5_243 + 1_415.6),
     ],
 )
 def test_small_image_networks_have_the_published_counts(config, num_params, mega_multiply_adds):
@@ -173,7 +172,7 @@ def test_depths_that_no_paper_has_are_refused(depth):
     with pytest.raises(ValueError, match="6n"):
         cifar_resnet(depth)
     with pytest.raises(ValueError, match="6n"):
-        counts(WideResNet(depth=depth), CIFAR, 10)
+        wide_resnet(depth, 6)
 
 
 def test_a_zero_last_scale_starts_bottleneck_blocks_as_their_shortcut():
@@ -278,7 +277,7 @@ CASES: dict[str, tuple[Any, tuple[int, int, int]]] = {
         PreactivationResNet(stem_width=8, stage_sizes=(2, 1), stage_widths=(16, 32)),
         (9, 10, 3),
     ),
-    "wide_resnet": (WideResNet(depth=10, widening=1), (9, 10, 3)),
+    "wide_resnet": (wide_resnet(depth=10, widening=1), (9, 10, 3)),
 }
 
 
