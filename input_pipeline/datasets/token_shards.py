@@ -390,7 +390,6 @@ class Part:
     tokens: list[np.ndarray]
     masks: list[np.ndarray] = dataclasses.field(default_factory=list)
     texts: list[str] = dataclasses.field(default_factory=list)
-    num_left_out: int = 0
 
     def contents(self) -> Iterator[bytes]:
         """Yield the content of each document, or of each row of tokens."""
@@ -522,14 +521,8 @@ class GivenCoder:
         return {token_words.FILE: words, token_words.TOKENIZER_FILE: self._content}
 
 
-def _coded(
-    sources: list[str] | list[Pair],
-    coder: ByteCoder | GivenCoder,
-    path: pathlib.Path,
-    longest: int | None,
-    separates: bool,
-) -> Part:
-    """Tokens of documents or pairs, each after a separator; longer ones are left out."""
+def _coded(sources: list[str] | list[Pair], coder: ByteCoder | GivenCoder, separates: bool) -> Part:
+    """Tokens of documents or pairs, each after a separator."""
     split, start = Part([]), np.array([coder.separator] if separates else [], np.uint32)
     pairs = [source for source in sources if isinstance(source, Pair)]
     texts = [text if isinstance(text, str) else text.prompt + text.completion for text in sources]
@@ -537,15 +530,10 @@ def _coded(
     for text, row in zip(texts, coder.encoded(texts), strict=True):
         num_uncounted = len(start) + len(next(prompts)) if pairs else 0
         tokens = np.concatenate([start, row])
-        if longest and len(tokens) > longest:
-            split.num_left_out += 1
-            continue
         split.tokens.append(tokens)
         split.texts.append(text)
         if pairs:
             split.masks.append(np.arange(len(tokens)) >= num_uncounted)
-    if not split.tokens:
-        raise DataError(f"{path}: every document has more than {longest} tokens")
     return split
 
 
@@ -689,8 +677,6 @@ def made(
             purpose = "to train on" if split == "train" else "to evaluate"
             words = f"{written.files[_file(split)].shape[0]:,} tokens {purpose}"
             words += f" in {len(part.tokens):,} {unit}" if unit else ""
-            if part.num_left_out:
-                words += f" ({part.num_left_out:,} longer ones left out)"
             if split == "eval" and part.masks:
                 words += f", of which {sum(int(mask.sum()) for mask in part.masks):,} count"
             said.append(words)
@@ -709,7 +695,7 @@ def made(
 
 def _prepare(request: Request) -> Made[TokenFacts]:
     source, given = request.required_source(), request.flags["validation"]
-    kind, longest = request.flags["documents"] or "none", request.flags["longest_document"]
+    kind = request.flags["documents"] or "none"
     size, tokenizer = request.flags["vocabulary_size"], request.flags["tokenizer"]
     fraction, separator = request.flags["eval_fraction"], request.flags["separator"]
     check_fraction(fraction)
@@ -726,7 +712,7 @@ def _prepare(request: Request) -> Made[TokenFacts]:
     for name in ("separator", "vocabulary_size"):
         if request.flags[name] is not None and tokenizer is None:
             raise FlagError(f"--{name} is of --tokenizer, which is missing")
-    if kind == "rows" and (tokenizer or longest):
+    if kind == "rows" and tokenizer:
         raise FlagError("--documents=rows holds tokens already: leave out the flags of a text")
     if fraction is not None and kind not in ("blank_lines", "pairs"):
         raise FlagError("--eval_fraction divides documents: give --documents=blank_lines or pairs")
@@ -747,8 +733,7 @@ def _prepare(request: Request) -> Made[TokenFacts]:
     )
     coder = ByteCoder() if tokenizer is None else GivenCoder(tokenizer, separator, size)
     parts: dict[Split, Part] = {
-        split: _coded(texts[split], coder, path, longest, separator != "")
-        for split, path in paths.items()
+        split: _coded(documents, coder, separator != "") for split, documents in texts.items()
     }
     unit = "documents" if kind != "none" else ""
     return made(out, parts, coder.files(), coder.vocabulary, unit, coder.note())
@@ -775,8 +760,7 @@ PREPARATION = Preparation(
         "--from=train.txt --validation=valid.txt --out=DIR\n"
         "[--eval_fraction=FRACTION] [--documents=blank_lines] [--overwrite]\n"
         "[--tokenizer=tokenizer.json] [--separator=TOKEN] [--vocabulary_size=N]",
-        "--documents=pairs --from=train.jsonl --validation=valid.jsonl --out=DIR\n"
-        "[--longest_document=N] [...]",
+        "--documents=pairs --from=train.jsonl --validation=valid.jsonl --out=DIR\n[...]",
         "--documents=rows --from=train.parquet --validation=valid.parquet --out=DIR",
         "--from=FOLDER --out=DIR",
     ),
@@ -796,7 +780,6 @@ folder of shards of tokens in llm.c's form, such as FineWeb's .bin files, is tak
             "What a document is: none (each text is one), blank_lines (what stands between them), "
             "pairs (a line of JSON with prompt and completion) or rows (of tokens).",
         ),
-        Flag("longest_document", "Documents of more tokens are left out; all are taken.", int),
         Flag("vocabulary_size", "Tokens of the vocabulary; without it those of --tokenizer.", int),
         Flag("tokenizer", "A tokenizer.json, whose tokens the text is written in."),
         Flag(
