@@ -429,6 +429,7 @@ def _continued(
     """Rows of a file that a stopped call left whole, and their checksum; what follows is cut."""
     crc, rows = _Crc32(), 0
     if kept is not None and (kept.shape[1:], kept.dtype) == (empty.shape[1:], empty.dtype):
+        print(f"comparing {kept.shape[0]:,} rows that a stopped call wrote", file=sys.stderr)
         left = math.prod(kept.shape) * np.dtype(kept.dtype).itemsize
         file.seek(start)
         while left > 0 and (data := file.read(min(left, BLOCK_BYTES))):
