@@ -62,8 +62,8 @@ class EarlierRun:
 
 def add_run_flags(flag_values: flags.FlagValues) -> None:
     text = functools.partial(flags.DEFINE_string, flag_values=flag_values)
-    text("data_dir", "", "Where the run's own data lie, if not where the run had them.")
-    moved = "The file of the run's own classes, if it lies elsewhere now; it is executed."
+    text("data_dir", "", "Where the run's own data are now, if they have moved.")
+    moved = "The file of the run's own classes, if it has moved; it is executed."
     text("experiment", "", moved)
 
 

@@ -9,20 +9,18 @@ class ProcessOptions:
     """How this process finds the others, and when it gives them up.
 
     Attributes:
-      mode: `auto` joins others where the environment says that there are more processes than this
-        one (TPU pod, Slurm, Kubernetes, Open MPI, `dawnjax launch`) or the fields below do; `on`
-        joins or fails; `off` runs alone.
-      coordinator_address: Address `host:port` of process 0, which every process can reach; empty
-        takes what the environment says.
-      num_processes: Processes of the run; 0 takes what the environment says.
-      process_id: This process's number, counted from 0; -1 takes what the environment says.
+      mode: `auto` joins other processes if the environment (TPU pod, Slurm, Kubernetes, Open MPI,
+        `dawnjax launch`) or the fields below name any; `on` joins or fails; `off` runs alone.
+      coordinator_address: Address `host:port` of process 0, reachable from every process; if
+        empty, from the environment.
+      num_processes: Processes of the run; if 0, from the environment.
+      process_id: This process's number, counted from 0; if -1, from the environment.
       initialization_timeout_seconds: How long to wait for the others at the start.
-      heartbeat_timeout_seconds: A process without a sign of life (killed, stopped, cut off) ends
-        all others within this time; below 15 s, up to 5 s later. A host so busy that a thread of
-        it gets no turn for seven tenths of this time is given up too.
-      progress_deadline_seconds: No report of progress from any process for this long ends the
-        run, also before the first step; 0 sets no deadline. It must exceed the longest
-        compilation.
+      heartbeat_timeout_seconds: If a process shows no sign of life (killed, stopped, cut off), all
+        others end within this time; below 15 s, up to 5 s later. This includes a host so busy that
+        one of its threads gets no turn for seven tenths of this time.
+      progress_deadline_seconds: The run ends if no process reports progress for this long, even
+        before the first step; 0 sets no deadline. It must exceed the longest compilation.
     """
 
     mode: Literal["auto", "on", "off"] = "auto"

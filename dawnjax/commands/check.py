@@ -25,9 +25,9 @@ DESCRIPTION = """
 Validates run directories: reads every line of the log, computes the result from it again and
 compares that with result.json.
 
-In an MLPerf Training log, or a folder or an archive of such logs, it names each rule that is broken
-and its line, by MLPerf's own compliance checker (pip install "dawnjax[mlperf]"). The rules are
-those of the round that a folder names, such as training_results_v5.1, or of --ruleset.
+For an MLPerf Training log, or a folder or an archive of such logs, it names each broken rule and
+its line, by MLPerf's own compliance checker (pip install "dawnjax[mlperf]"). The folder's name,
+such as training_results_v5.1, or --ruleset chooses the round's rules.
 """
 
 _LONGEST_LINE = 600

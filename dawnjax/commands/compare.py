@@ -44,50 +44,50 @@ USAGE = """dawnjax compare A B|STUDY [--margin=0.05] [--fail_if_slower_by=FRACTI
        dawnjax compare --ladder A1 B1 A2 B2 A3 B3... [--sizes=N,N,N]"""
 
 DESCRIPTION = """
-Compares the times to accuracy of A and B, or their qualities at a budget, and says what changed.
-Each is a run directory, a folder of runs that differ in their seed, an arm of a study (STUDY/ARM),
-a .jsonl file of entries, official results, or logs of another program: a file or a folder of JSON
+Compares the times to accuracy of A and B, or their qualities at a budget, and shows what changed.
+A and B are run directories, folders of runs that differ in their seed, arms of a study (STUDY/ARM),
+.jsonl files of entries, official results, or logs of other programs: a file or a folder of JSON
 lines, CSV, TSV, TensorBoard's event files, MLflow's runs or printed text, a trial each.
-PATH#SOURCE chooses one of several entries. STUDY alone compares the arms of a study with its first.
+PATH#SOURCE chooses one of several entries. With STUDY alone, its arms are compared with its first.
 
-The verdict on times is one word, for B beside A:
+The verdict on times is one word about B:
 
   equivalent            the 90 % interval of the ratio of expected times lies within the margin
-  faster                else: the 95 % interval lies below 1, and misses that the trials may hide
-                        cannot make up for it
+  faster                else: the 95 % interval lies below 1, even if B missed as often as its
+                        trials cannot exclude
   slower                else: the 95 % interval lies above 1, likewise
-  faster_if_all_reach,  the same, but B (or A) may miss its target so often that its expected time
-  slower_if_all_reach   is no shorter
+  faster_if_all_reach,  the same, but such misses could make up for the difference
+  slower_if_all_reach
   only_first_reached    B never reached its target and A did, by Fisher's test at 5 %
   only_second_reached   A never reached its target and B did
-  undecided             else, or fewer than 5 trials of each (20 where some did not reach), or
-                        where one trial decides
+  undecided             else, or fewer than 5 trials of each (20 if some missed), or if one trial
+                        decides
 
-With --at, such as --at=steps=1000 (seconds, steps, tokens, flops, usd or end, several times), it is
-one on the quality at that budget, on a line between two evaluations and never beyond the last; of
-other programs' logs without --target, at the end of the training:
+With --at, such as --at=steps=1000, the verdict is on the quality at that budget of seconds, steps,
+tokens, flops, usd or end (repeat the flag for several). Between two evaluations it takes a straight
+line, and nothing beyond the last. Other programs' logs without --target are compared at the end:
 
   equivalent            --margin is given, in the metric's unit, and the 90 % interval of the
                         difference of the means lies within it
   better, worse         else: the 95 % interval leaves out 0 (several budgets hold together)
   undecided             else, or fewer than 5 trials of each, or a trial has no value there
 
---ladder takes A and B at three sizes or more: the same change at each. It prints the speedup to
-equal quality by size, and whether the gain grows, holds or fades over the sizes: by a line through
-their logarithms, where the change from the smallest to the largest is outside of 1 (95 %), or
-within --margin (90 %). A study of --kind=ladder prints the same. Beyond the largest size the gain
-is unknown.
+--ladder takes A and B at three sizes or more, with the same change at each. It prints the speedup
+to equal quality by size, and whether the gain grows, holds or fades over the sizes. A line through
+their logarithms decides: the change from the smallest to the largest size differs from 1 (95 %), or
+lies within --margin (90 %). A study of --kind=ladder prints the same. Beyond the largest size the
+gain is unknown.
 
-Trials of the same seeds with the same first losses are compared as pairs. A trial may be on one
-side alone.
+Trials of the same seeds with the same first losses are compared as pairs. No trial may be on both
+sides.
 
-With --fail_if_slower_by the exit status is 0 only where the 95 % interval excludes that B is slower
-by that fraction or more, 6 where B is slower or never reached, and 7 where that is not decided:
-more trials are needed, one stalled trial decides, or other work on the machine disturbed every
-trial of a side. Where no trial missed, status 0 supposes that all trials reach, and a line says in
-how many runs B may miss its target all the same.
---fail_if_worse_by is the same gate for the quality, in the metric's unit. To add trials and compare
-again is a second look: the output says how many verdicts are false then.
+With --fail_if_slower_by the exit status is 0 if the 95 % interval excludes that B is slower by that
+fraction or more, 6 if B is slower or never reached, and 7 if neither is decided: more trials are
+needed, one stalled trial decides, or other work on the machine disturbed every trial of a side. If
+no trial missed, status 0 supposes that all trials reach, and a line says in how many runs B may
+still miss its target.
+--fail_if_worse_by is the same gate for the quality, in the metric's unit. Adding trials and
+comparing again is a second look: the output says how many verdicts are then false.
 """
 
 
@@ -97,20 +97,18 @@ RESULT = ToldComparison
 def main(argv: list[str]) -> Answer:
     flag_values = flags.FlagValues()
     number = functools.partial(flags.DEFINE_float, flag_values=flag_values)
-    margins = "Ratios from 1 / (1 + margin) to 1 + margin count as equal, 0.05 unless given; with "
-    margins += "--at differences of the metric up to it, none unless given."
+    margins = "Ratios from 1 / (1 + margin) to 1 + margin count as equal (default: 0.05); with "
+    margins += "--at differences of the metric up to the margin (default: none)."
     number("margin", None, margins)
-    gate = "A gate for CI: the fraction by which B may not be slower. It is the margin too."
+    gate = "A gate for CI: the fraction by which B may not be slower, and the margin."
     number("fail_if_slower_by", None, gate)
-    gate = (
-        "A gate for CI: the difference of the metric by which B may not be worse. The margin too."
-    )
+    gate = "A gate for CI: the difference by which B may not be worse, and the margin."
     number("fail_if_worse_by", None, gate)
     budget = "Compare the quality at this budget, such as seconds=300; may be given several times."
     flags.DEFINE_multi_string("at", [], budget, flag_values=flag_values)
     several = "A and B at each of several sizes: A1 B1 A2 B2 A3 B3."
     flags.DEFINE_bool("ladder", False, several, flag_values=flag_values)
-    sizes = "Of a ladder, such as 1e6,4e6,16e6; the parameters of our runs unless given."
+    sizes = "Sizes of a ladder, such as 1e6,4e6,16e6 (default: the parameters of DawnJAX's runs)."
     flags.DEFINE_list("sizes", [], sizes, flag_values=flag_values)
     column_flags.define(flag_values)
     paths = command_line.parse("compare", flag_values, argv, USAGE, DESCRIPTION)

@@ -23,13 +23,13 @@ _USAGE = """dawnjax evaluate RUN_DIR [--FLAG=VALUE...]
 _DESCRIPTION = """
 Restores the newest checkpoint and measures the whole evaluation split.
 
-With another labelled set it measures that, shows the drop against the run's own evaluation, and
-writes RUN_DIR/evaluations/NAME-step<STEP>.json; the run's own result is not touched. A classifier
+Given another labelled set, it measures that set, shows the drop from the run's own evaluation, and
+writes RUN_DIR/evaluations/NAME-step<STEP>.json; the run's own result does not change. A classifier
 takes a prepared directory, a TFDS directory, class folders PATH/<class>/*, an .npz of images and
 labels, or NAME_data.npy beside NAME_labels.npy; classes are matched by name. A translator takes two
-files of text, plain or .gz, and reads them with its own vocabulary. What only an evaluation reads
-of the task, such as a translator's beam, may differ from the run's; it is then in the file's name.
-The flags of the run's own task show with RUN_DIR and --help.
+text files, plain or .gz, and reads them with its own vocabulary. Task flags that only an evaluation
+reads, such as a translator's beam, may differ from the run's, and are then part of the file's name.
+RUN_DIR --help shows the flags of the run's task.
 """
 _OPTIONS = ("mesh", "data_placement", "processes", "checkpoint", "compile_cache_dir")
 """The run options that an evaluation has."""

@@ -20,14 +20,18 @@ USAGE = """dawnjax export --format=dawnbench|mlperf RUN_DIR... --submitter=NAME 
        dawnjax export --format=safetensors RUN_DIR --out=DIR"""
 
 DESCRIPTION = """
-Writes runs in the form of a benchmark, or weights, into a new folder. dawnbench: a JSON and a TSV a
-run, of a CIFAR-10 or ImageNet experiment that reaches the benchmark's threshold. mlperf: one result
-folder of the trials of one experiment, open division, of the newest ruleset with the benchmark that
-the experiment must name (resnet 4.0.0, ssd 1.1.0, maskrcnn 3.1.0). dawnbench_inference: a JSON for
-each file that `dawnjax infer` wrote after it had answered the whole evaluation split of CIFAR-10 or
-ImageNet at the threshold or above.
-safetensors: the weights that the run evaluated, of its newest checkpoint, with a description of the
-model. Host names, paths, addresses and the environment stay out.
+Writes runs in a benchmark's form, or weights, to a new folder:
+
+  dawnbench            a JSON and a TSV for each run of a CIFAR-10 or ImageNet experiment that
+                       reaches the benchmark's threshold
+  dawnbench_inference  a JSON for each file of `dawnjax infer` over the whole evaluation split of
+                       CIFAR-10 or ImageNet, at the threshold or above
+  mlperf               one result folder of the trials of one experiment, open division, by the
+                       newest ruleset with its benchmark (resnet 4.0.0, ssd 1.1.0, maskrcnn 3.1.0)
+  safetensors          the evaluated weights of the newest checkpoint, with a description of the
+                       model
+
+Host names, paths, addresses and the environment are left out.
 """
 
 

@@ -25,13 +25,13 @@ from dawnjax.trials.group import write_entries
 USAGE = "dawnjax import PATH... --out=FILE.jsonl [--csv=DIR] [--metric=COLUMN...]"
 
 DESCRIPTION = """
-Reads official results: DAWNBench entries (training and inference) and MLPerf Training results from
-v0.5 on; and logs of other programs, a file or a folder of one entry's trials, as `dawnjax compare`
-does. A PATH is a folder, a .tar, .tar.gz, .tar.xz, .tar.bz2 or .zip of one, or a single MLPerf
-log; give archives in a folder by their own paths. Each entry becomes one line of JSON. --csv writes
-every field of them as DIR/entries.csv, trials.csv and evaluations.csv, which `source` and `trial`
-join. What is odd is read and warned about; what would give a wrong number is rejected with file,
-line and reason, and the exit status is 1.
+Reads official results (DAWNBench entries of training and inference, and MLPerf Training results
+from v0.5 on) and logs of other programs, as `dawnjax compare` does: a file or a folder for each
+entry. A PATH is a folder, its .tar, .tar.gz, .tar.xz, .tar.bz2 or .zip, or a single MLPerf log;
+name archives inside a folder by their own paths. Each entry becomes one line of JSON. --csv writes
+every field as DIR/entries.csv, trials.csv and evaluations.csv, which `source` and `trial` join. Odd
+input is read with a warning. Input that would give a wrong number is rejected with file, line and
+reason, and the exit status is 1.
 """
 
 MAX_SHOWN = 5

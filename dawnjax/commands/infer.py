@@ -20,11 +20,10 @@ _USAGE = (
 )
 _DESCRIPTION = """
 Restores the newest checkpoint on one device and answers examples of the evaluation
-split one at a time, each when the one before is answered. Shows the mean, median and 99th
-percentile of the latency, from the example on the host to its answer on the host, and what 10,000
-of them cost at a price. Writes RUN_DIR/inference/<PLATFORM>-step<STEP>.json, which `dawnjax export
---format=dawnbench_inference` makes an entry of DAWNBench; with fewer examples than the split has,
-<PLATFORM>-step<STEP>-<N>of<M>.json.
+split one after another. Shows the mean, median and 99th percentile of the latency, from the example
+on the host to its answer on the host, and the cost of 10,000 answers at a price. Writes
+RUN_DIR/inference/<PLATFORM>-step<STEP>.json, or <PLATFORM>-step<STEP>-<N>of<M>.json for a part of
+the split. `dawnjax export --format=dawnbench_inference` makes an entry of DAWNBench from it.
 """
 _OPTIONS = ("checkpoint", "compile_cache_dir", "price_per_hour_usd")
 
@@ -80,8 +79,8 @@ def main(argv: list[str]) -> Answer:
     flag_values = flags.FlagValues()
     add_run_flags(flag_values)
     number = functools.partial(flags.DEFINE_integer, flag_values=flag_values)
-    number("examples", 1000, "Examples that count; beyond the split's they come again.", 1)
-    number("warm_up", 20, "Examples before them.", 0)
+    number("examples", 1000, "Examples to time; the split repeats if it has fewer.", 1)
+    number("warm_up", 20, "Untimed examples before them.", 0)
     text = "Folder for pictures of the first answers, and answers.json with all of them."
     flags.DEFINE_string("draw", None, text, flag_values=flag_values)
     options = FlagTree(RunOptions, RunOptions(), argv, only=_OPTIONS)

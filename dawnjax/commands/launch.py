@@ -48,12 +48,12 @@ def main(argv: list[str]) -> Answer:
         values,
         options,
         "dawnjax launch --processes=N --devices_per_process=D -- COMMAND --flags",
-        "Runs `dawnjax COMMAND` as N processes on this machine that form one group, as on\n"
-        "N hosts. Process 0 has this terminal; the lines of the others begin with their\n"
-        "number, on standard error. When one dies the others end within seconds, 30 at most,\n"
-        "and a line says which, and how to resume. Ends with status 0 if all did, else with\n"
-        "the first of 1, 2, 4, 5, 6, 7, 3 that one ended with; a death by a signal is a 1.\n"
-        "Asked to stop by SIGTERM, Ctrl-C, SIGHUP or SIGUSR1, it ends with 5 if one process did.",
+        "Runs `dawnjax COMMAND` as N processes on this machine, as on N hosts. Process 0 has\n"
+        "this terminal; the other processes print to standard error, each line with their\n"
+        "number. If one dies, the others end within 30 seconds, and a line says which one died\n"
+        "and how to resume. The status is 0 if all processes end with 0, otherwise the first of\n"
+        "1, 2, 4, 5, 6, 7, 3 that a process ended with; death by a signal counts as 1. After\n"
+        "SIGTERM, Ctrl-C, SIGHUP or SIGUSR1 it is 5 if a process ended with 5.",
     )
     if positional:
         raise ConfigError(f"{positional[0]!r} is no flag; write the command after --")

@@ -69,7 +69,7 @@ def main(argv: list[str]) -> Answer:
         flag_values,
         argv,
         "dawnjax list [EXPERIMENT|FILE.py...]",
-        "Lists the experiments: task, target, model, data, and what trials of them gave where.",
+        "Lists the experiments: task, target, model, data, and results by hardware.",
     )
     experiments = [load_experiment(name) for name in names or experiment_names()]
     return Answer(

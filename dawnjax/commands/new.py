@@ -33,8 +33,8 @@ RESULT = Result
 def main(argv: list[str]) -> Answer:
     flag_values = flags.FlagValues()
     text = (
-        "classification: a model of your own on the digits that come with DawnJAX; regression: "
-        "data, model and task, all your own."
+        "classification: your own model on the digits that come with DawnJAX; regression: your "
+        "own data, model and task."
     )
     flags.DEFINE_enum("kind", "classification", _KINDS, text, flag_values=flag_values)
     names = command_line.parse(
@@ -42,8 +42,8 @@ def main(argv: list[str]) -> Answer:
         flag_values,
         argv,
         f"dawnjax new NAME [--kind={'|'.join(_KINDS)}]",
-        "Writes NAME.py: an experiment in one file, with classes of its own, that trains as it\n"
-        "stands in a few seconds. docs/extending.md explains each part.",
+        "Writes NAME.py: a complete experiment in one file, which trains in a few seconds.\n"
+        "docs/extending.md explains each part.",
     )
     name = command_line.one(names, "name")
     template = resources.files("dawnjax.config.templates") / f"{flag_values['kind'].value}.py"

@@ -18,7 +18,7 @@ from dawnjax.errors import ConfigError
 _USAGE = "dawnjax predict RUN_DIR --from=FILES [FILE...] [--FLAG=VALUE...]"
 _DESCRIPTION = """
 Restores the newest checkpoint on one device and answers each input with it. Prints
-one line of JSON for each: the file, its line where it is a text, and the answer.
+one line of JSON for each: the file, the line of a text, and the answer.
 
   classification      JPEG or PNG images: up to five classes, the likeliest first
   object_detection    JPEG or PNG images: boxes in pixels, with classes and scores
@@ -27,8 +27,8 @@ one line of JSON for each: the file, its line where it is a text, and the answer
   translation         texts with a sentence in each line: its translation
   language_modelling  texts with a prompt in each line: its likeliest continuation
 
-FILES is a file, a folder of files, or a pattern such as 'photos/*.jpg'. Vocabulary and classes are
-those of the run, whose data must lie where they were, or at --data_dir.
+FILES is a file, a folder of files, or a pattern such as 'photos/*.jpg'. Vocabulary and classes come
+from the run's data, which must be where they were, or at --data_dir.
 """
 _OPTIONS = ("checkpoint", "compile_cache_dir")
 

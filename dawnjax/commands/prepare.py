@@ -48,9 +48,9 @@ WITHOUT_PREPARATION = {
 }
 
 DESCRIPTION = """
-Converts a dataset into plain arrays with checksums, which runs map into memory. The source is
-recognized by its content. Nothing of an archive is unpacked to disk. Done again with the same
-content, it changes nothing.
+Converts a dataset into plain arrays with checksums, which runs map into memory. It recognizes the
+source by its content, and unpacks no archive to disk. Run again on the same content, it changes
+nothing.
 """
 
 
@@ -140,7 +140,7 @@ def _flags(preparation: Preparation | None) -> flags.FlagValues:
     text("dataset", None, f"Which dataset: {', '.join(PREPARATIONS)}.")
     text("from", None, "The archive, folder or .npz to convert.")
     folders = "$DAWNJAX_DATA/DATASET, or ./data/DATASET"
-    text("out", None, f"Directory to write to; without it, where the dataset is found: {folders}.")
+    text("out", None, f"Directory to write to; by default, where runs look for it: {folders}.")
     overwrite = "Replace other content in the directory."
     flags.DEFINE_bool("overwrite", False, overwrite, flag_values=flag_values)
     for flag in preparation.flags if preparation else ():

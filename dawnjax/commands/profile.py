@@ -19,13 +19,13 @@ from dawnjax.text import escaped
 _USAGE = "dawnjax profile RUN_DIR | EXPERIMENT | --experiment=NAME [--twin] [--FLAG=VALUE...]"
 _DESCRIPTION = """Shows for each host communication, utilization and the ops that lose most time.
 
-With RUN_DIR it reads the profile that a run left there. With an experiment it makes a few fresh
-steps, as `dawnjax train` would, and profiles them (--run_dir says where to; --profile.seconds how
-long). All ops are written next to each profile as CSV. --experiment=NAME --help lists the
+With RUN_DIR it reads the run's profile. With an experiment it makes a few fresh steps, as
+`dawnjax train` would, and profiles them (--run_dir chooses the folder, --profile.seconds the
+length). All ops are written as CSV beside each profile. --experiment=NAME --help lists the
 experiment's flags.
 
---twin times the step against the same step without communication, as a second method beside the
-trace; it compiles one more program, on a copy of the state."""
+--twin measures communication a second way: it times the step against the same step without
+communication, with one more program and a copy of the state."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -17,10 +17,10 @@ _OPTIONS = ("mesh", "compile_cache_dir")
 """The run options that record mode has."""
 
 _DESCRIPTION = """
-Trains an experiment's whole schedule as one compiled program, the final evaluation included, for
-one seed after another, and writes each seed's accuracy and time. This training time of a run of
-fixed length is comparable with the CIFAR-10 speed records; it is not a time to accuracy, and
-`dawnjax report` does not take it for one.
+Trains an experiment's whole schedule, final evaluation included, as one compiled program, for one
+seed after another, and writes each seed's accuracy and time. This time of a run of fixed length
+compares with the CIFAR-10 speed records. It is not a time to accuracy, and `dawnjax report` refuses
+it.
 """
 
 

@@ -17,14 +17,14 @@ from dawnjax.other_logs.columns import Columns
 USAGE = "dawnjax report FILE|RUN_DIR... --out=DIR [--until=YYYY-MM-DD] [--paper]"
 
 DESCRIPTION = """
-Writes one page, DIR/index.html, that needs nothing else to be read, and every table of it as
-DIR/tables/NAME.csv and NAME.json with exact numbers. Sources are, in any mixture:
+Writes one self-contained page, DIR/index.html, and each of its tables as DIR/tables/NAME.csv and
+NAME.json with exact numbers. Sources are, in any mixture:
 
   FILE.jsonl   entries, as `dawnjax import` writes them
   RUN_DIR      a run directory of `dawnjax train`, or a folder of them
   STUDY, STUDY/ARM  a study, or one of its arms
-  other        official results: what `dawnjax import` reads; or logs of another program, which
-               `dawnjax compare --help` lists
+  other        official results, as `dawnjax import` reads them, or logs of another program, as
+               `dawnjax compare` does
 
 Trials of one experiment on one system are one entry. Other files in DIR are left alone.
 """

@@ -97,8 +97,8 @@ def main(argv: list[str]) -> Answer:
         argv,
         "dawnjax runs [FOLDER]",
         "Lists the runs in a folder (`runs` without one), the newest first: target, state, time\n"
-        "to accuracy, and which fields their flags changed. A run is `stopped` where its log has\n"
-        "no end and nobody writes it: the command that began it resumes it.",
+        "to accuracy, and the fields that their flags changed. A run is `stopped` if its log has\n"
+        "no end and no process writes to it: the command that started the run resumes it.",
     )
     if len(folders) > 1:
         raise ConfigError(f"one folder is listed, and {len(folders)} were given")

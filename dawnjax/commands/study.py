@@ -45,16 +45,15 @@ USAGE = """dawnjax study EXPERIMENT|FILE.py --out=FOLDER [--seeds=N] [--FLAG=VAL
 DESCRIPTION = """
 Runs many trials of an experiment, and compares each arm with the first. Each trial is an ordinary
 run with its own directory and clock in FOLDER/trials/ARM/seed_N. The trials run in this process, in
-blocks that hold each arm once, in random order. The first trial of a recipe compiles; the later
-ones read its programs from the cache and so have no total time. No time to accuracy holds
-compilation.
+blocks that hold each arm once, in random order. The first trial of a recipe compiles; later trials
+read its programs from the cache, and have no total time. No time to accuracy includes compilation.
 
-The same command resumes a study that was interrupted. A trial that failed, diverged or did not
-reach its target counts, and is not run again. Any flag that is not the study's is one of every
-trial, such as --max_steps=100.
+The same command resumes an interrupted study. A trial that failed, diverged or missed its target
+counts, and is not run again. Flags that are not the study's go to every trial, such as
+--max_steps=100.
 
 With --noise a study of seeds ends with the narrowest margin that 3, 5, 10 and 20 trials of each
-side can tell. --noise PATH says the same of trials that are there, ours or another program's logs.
+side can detect. --noise PATH prints the same for existing trials or another program's logs.
 
   dawnjax study --experiment=digits --seeds=20 --out=studies/digits
   dawnjax study --experiment=digits --axis=global_batch_size=32,64 --out=studies/batch
@@ -67,6 +66,8 @@ side can tell. --noise PATH says the same of trials that are there, ours or anot
 
 
 RESULT = ToldStudy
+
+_NOISE = "Print the narrowest margin that 3, 5, 10 and 20 trials can detect."
 
 
 def main(argv: list[str]) -> Answer:
@@ -135,8 +136,8 @@ def _study(argv: list[str]) -> Answer:
 def _noise_of(argv: list[str]) -> Answer:
     """Noise of trials that are there."""
     values = flags.FlagValues()
-    flags.DEFINE_bool("noise", False, "What so many trials can tell.", flag_values=values)
-    budget = "Quality at this budget, such as steps=1000; several times."
+    flags.DEFINE_bool("noise", False, _NOISE, flag_values=values)
+    budget = "Quality at this budget, such as steps=1000; repeat for several."
     flags.DEFINE_multi_string("at", [], budget, flag_values=values)
     column_flags.define(values)
     paths = command_line.parse("study", values, argv, USAGE, DESCRIPTION)
@@ -186,7 +187,7 @@ def _parse(argv: list[str]) -> _Asked:
     flags.DEFINE_string("out", "", "The study's folder.", flag_values=values)
     form = "FIELD=VALUE,VALUE, or with --search FIELD=log(0.01,1); may be given several times."
     flags.DEFINE_multi_string("axis", [], form, flag_values=values)
-    place = "Run this trial alone: its place in the order."
+    place = "Run only this trial, by its place in the order."
     flags.DEFINE_integer("trial", None, place, flag_values=values)
     _define_of_all_trials(values)
     of_trials = command_line.parse("study", values, given, USAGE, DESCRIPTION, known_only=True)
@@ -228,10 +229,9 @@ def _parse(argv: list[str]) -> _Asked:
 
 def _define_of_all_trials(values: flags.FlagValues) -> None:
     """Flags of the whole study, which the command line of a single trial does not have."""
-    beside = "Trials at once, each on a GPU, a TPU chip or a part of the cores."
+    beside = "Number of trials at once, each on a GPU, a TPU chip or a part of the cores."
     flags.DEFINE_integer("side_by_side", 1, beside, 1, flag_values=values)
-    of_noise = "At the end, print the narrowest margin that 3, 5, 10 and 20 trials can tell."
-    flags.DEFINE_boolean("noise", False, of_noise, flag_values=values)
+    flags.DEFINE_boolean("noise", False, _NOISE, flag_values=values)
 
 
 def _study_of_file(name: str) -> Study | None:

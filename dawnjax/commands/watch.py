@@ -24,9 +24,9 @@ USAGE = "dawnjax watch RUN_DIR|FOLDER... [--port=8000] [--every_seconds=5]"
 
 DESCRIPTION = """
 Shows runs while they train, as the page of `dawnjax report`: curves, phases, hosts, costs. The page
-is made from the logs each time that a browser asks for it, and asks again by itself. Nothing is
-written, and this machine alone is served: to look from elsewhere, forward the port by
-`ssh -L 8000:localhost:8000 HOST`. Ctrl-C ends it; the runs go on.
+is made from the logs for each request, and reloads itself. Nothing is written, and only this
+machine is served: from elsewhere, forward the port with `ssh -L 8000:localhost:8000 HOST`. Ctrl-C
+ends the page; the runs continue.
 """
 
 

@@ -47,8 +47,8 @@ class Target:
     Attributes:
       metric: A metric that the evaluation gives, such as `top_1_accuracy`.
       value: The bound, in the metric's own unit (accuracies are fractions from 0 to 1).
-      direction: Whether the metric must be at least or at most the value; equal is reached. Both
-        sides are compared as float32, the precision that a metric is computed in.
+      direction: Whether the metric must be at least or at most the value; an equal value reaches
+        it. Both are compared as float32, in which metrics are computed.
     """
 
     metric: str = "top_1_accuracy"
@@ -62,11 +62,11 @@ class Evaluation:
 
     Attributes:
       every_epochs: Epochs between evaluations; the end of training is always evaluated.
-      every_steps: Steps between evaluations, in place of epochs; 0 counts epochs.
-      first_epoch: No evaluation before this many epochs.
+      every_steps: Steps between evaluations, instead of epochs; 0 counts epochs.
+      first_epoch: Number of epochs before the first evaluation.
       weights: The raw parameters or their exponential moving average.
-      global_batch_size: Examples in one evaluation batch over all devices; the last is padded and
-        the padding is masked out of every metric.
+      global_batch_size: Examples in one evaluation batch over all devices. The last batch is
+        padded, and every metric masks the padding.
       stop_at_target: End the run at the first evaluation that reaches the target.
     """
 
@@ -133,45 +133,45 @@ class Experiment:
       data: Dataset, likewise.
       optimizer: Update rule, one of `OptimizerConfig`.
       schedule: Learning rate over the run relative to the peak, one of `ScheduleConfig`.
-      num_epochs: Length of the run in epochs: the budget, should the target not be reached. 0 where
-        `max_steps` or `max_examples` gives the length, or `max_seconds` alone.
-      max_steps: Length of the run in steps; 0 where another field gives it.
-      max_examples: Length of the run in examples; 0 where another field gives it.
-      global_batch_size: Examples a step, over all devices and hosts. Of packed text they are rows.
+      num_epochs: Length of the run in epochs: the budget if the target is not reached. 0 if
+        `max_steps`, `max_examples` or `max_seconds` gives the length.
+      max_steps: Length of the run in steps; 0 if another field gives it.
+      max_examples: Length of the run in examples; 0 if another field gives it.
+      global_batch_size: Examples a step, over all devices and hosts; for packed text, rows.
       batch_norm_group_size: Consecutive examples of the global batch that share normalization
         statistics. It is part of the mathematics, so the number of devices does not change the
-        result; devices that hold whole groups need no communication inside layers. 0 says that
+        result; devices that hold whole groups need no communication inside layers. 0 means that
         the model has no such normalization.
-      compute_dtype: Dtype of activations and products; all else is float32. float16 has dynamic
-        loss scaling with it.
-      stages: When the run changes its batch, or what its task changes; the other fields are those
-        of its first stage.
-      accumulation_steps: Parts that a batch's gradient is computed in, one after the other, to
-        need less memory for activations. The result is the same but for rounding: each part has
-        whole normalization groups. Only dropout draws anew in each part, `nnx.BatchNorm` normalizes
-        each, and experts with a balance loss are balanced in each.
+      compute_dtype: Dtype of activations and products; everything else is float32. float16 comes
+        with dynamic loss scaling.
+      stages: When the run changes its batch, or what its task changes; the other fields describe
+        the first stage.
+      accumulation_steps: Number of parts in which a batch's gradient is computed, one after
+        another, to save memory for activations. The result is the same up to rounding, because
+        each part has whole normalization groups, with three exceptions: each part has its own
+        dropout, its own `nnx.BatchNorm` statistics, and its own balance of experts.
       ema_decay: Decay a step of the moving average of the parameters; 0 keeps none.
-      ema_has_warmup: Whether the decay is no more than (1 + n) / (10 + n) after n steps, so that
-        the average forgets its start.
-      max_seconds: Time after `run_start` at which training ends, within a call of the train
+      ema_has_warmup: Whether the decay is at most (1 + n) / (10 + n) after n steps, so that the
+        average forgets its start.
+      max_seconds: Time after `run_start` at which training ends, within one call of the train
         program; one more evaluation follows, and a profile only if time is left. 0 sets no limit.
-        Alone, without another length, it needs a schedule that does not end with the run.
+        As the only length, it needs a schedule that does not end with the run.
       xla_options: Options of XLA's compiler as `name=value`, for the train and evaluation programs,
-        such as `xla_tpu_enable_latency_hiding_scheduler=true`. Some change rounding. One that the
-        platform does not know is an error.
-      initialize_from: The directory of a run whose parameters this one begins with, or published
-        weights in a file or folder of safetensors; empty begins anew. The optimizer begins anew in
-        any case, and so does the head where the data differ.
-      initial_state: What that directory held when the run began: it stands for the directory in
-        the identity. A run fills it in.
+        such as `xla_tpu_enable_latency_hiding_scheduler=true`. Some change rounding. Options that
+        the platform does not know are errors.
+      initialize_from: A run directory whose parameters this run starts with, or published weights
+        in a file or folder of safetensors; empty starts from scratch. The optimizer always starts
+        from scratch, and so does the head if the data differ.
+      initial_state: Content of that directory when the run began, which stands for it in the
+        identity. A run fills it in.
       targets: All must hold at one evaluation.
-      target_note: How the target was chosen, where that could flatter the result. A recipe made
-        from another keeps it only with the other's targets, kind of data and classes.
+      target_note: How the target was chosen, if that could flatter the result. A recipe made from
+        another keeps the note only with the same targets, kind of data and classes.
       evaluation: When and how the evaluation split is measured.
-      mlperf_benchmark: The MLPerf benchmark that a run may be exported as, such as `resnet`; empty
-        if it is none. No part of the mathematics, and no flag: it is a claim about the recipe.
-      observations: What trials gave, and where, of an experiment in a user's file; those of the
-        built-in ones are in `observations.json`.
+      mlperf_benchmark: The MLPerf benchmark that a run may be exported as, such as `resnet`, or
+        empty. Neither part of the mathematics nor a flag: it is a claim about the recipe.
+      observations: Results of trials of an experiment in a user's file, with the hardware;
+        `observations.json` has the built-in experiments'.
     """
 
     name: str

@@ -27,11 +27,11 @@ class CheckpointOptions:
     Attributes:
       directory: Where checkpoints go; empty takes `checkpoints` in the run directory. It must be
         one place for all hosts (a shared disk, or `gs://...`).
-      every_seconds: Save at the first end of an epoch, or evaluation, after this many seconds since
-        the last save, and between the calls that make examples; 0 turns it off. The first saves
-        come after 10, 20 and 40 seconds.
-      every_steps: Save after each multiple of this many steps, evaluations apart; 0 turns it off.
-      keep: How many checkpoints stay.
+      every_seconds: Save at the first end of an epoch or evaluation once this many seconds have
+        passed since the last save, and between the calls that make examples; 0 turns it off. The
+        first saves come after 10, 20 and 40 seconds.
+      every_steps: Also save after each multiple of this many steps; 0 turns it off.
+      keep: Number of checkpoints to keep.
     """
 
     directory: Annotated[
@@ -51,10 +51,9 @@ class ProfileOptions:
     """Profiles of the run.
 
     Attributes:
-      after_run: Take a profile when the run has ended: outside the time to accuracy, as its own
-        phase.
-      seconds: About how long the trace after the run shall be; it has 2 to 20 steps.
-      measured_peaks: Measure a CPU's peaks where they are not known from before.
+      after_run: Take a profile after the run, as a separate phase outside the time to accuracy.
+      seconds: Approximate length of the trace after the run, which has 2 to 20 steps.
+      measured_peaks: Measure a CPU's peaks if they are not known yet.
     """
 
     after_run: bool = True
@@ -71,28 +70,29 @@ class RunOptions:
         `runs/`. An existing run of the same experiment and seed is resumed.
       mesh: Arrangement of the devices.
       weight_update_sharding: Split the optimizer's state and each update over all devices, while
-        the parameters stay whole on each; the mathematics stays the same. `mesh.fsdp` and
-        `mesh.model` split the parameters too and do not go with it.
+        the parameters stay whole on each; the mathematics stays the same. It excludes
+        `mesh.fsdp` and `mesh.model`, which also split the parameters.
       context_keys: Devices along `mesh.context` gather all keys and values, or pass them around in
-        a `ring`, in which none holds those of a whole text.
+        a `ring`, so that no device holds a whole text's.
       steps_per_call: Steps in one call of the compiled program; 0 chooses by dataset, model and
         platform.
       data_placement: Keep the dataset on each device, feed each batch from the host, or choose
         by size.
       checkpoint: When the state is saved.
-      deterministic: On GPUs, compile with XLA's deterministic operations alone, and without
-        autotuning: the same program gives the same bits again, and may be slower. No effect
+      deterministic: On GPUs, compile with only XLA's deterministic operations and without
+        autotuning: the same program gives the same bits again, but may be slower. No effect
         elsewhere.
       tensorboard: Write scalars for TensorBoard.
-      gradient_norm: Record the norm of the gradient beside each loss. It reads the gradient once
-        more, and with split parameters all devices add up one more number.
-      tracker: Send scalars and the result to these too: `wandb`, `mlflow`.
+      gradient_norm: Record the norm of the gradient beside each loss. This reads the gradient once
+        more and, with split parameters, sums one more number over all devices.
+      tracker: Also send scalars and the result to `wandb`, `mlflow` or both.
       price_per_hour_usd: Price of one host; the cost is null without it.
       compile_cache_dir: Directory of compiled programs, kept between runs, here or in a bucket
         (`gs://...`); empty takes `~/.cache/dawnjax/compiled`, `none` keeps nothing.
       processes: How this process finds the others, and when it gives them up.
-      profile: What is seen of where the time goes.
-      chooses: A search chooses a recipe by this run: it is in no entry, comparison or board.
+      profile: Profiles of the run.
+      chooses: A search uses this run to choose a recipe, so entries, comparisons and boards leave
+        it out.
     """
 
     run_dir: Annotated[

@@ -14,11 +14,11 @@ class MeshShape:
     """Arrangement of the devices; `models/sharding.py` says what each axis splits.
 
     Attributes:
-      data: Devices over which the batch is split; 0 takes all that the other axes leave.
-      fsdp: Devices over which the batch is split and parameters and optimizer state too.
-      expert: Devices over which the batch is split and the experts of a layer too.
-      context: Devices over which each text is split.
-      model: Devices over which layers are split.
+      data: Devices that split the batch; 0 takes all devices that the other axes leave.
+      fsdp: Devices that split the batch, the parameters and the optimizer's state.
+      expert: Devices that split the batch and the experts of a layer.
+      context: Devices that split each text.
+      model: Devices that split layers.
     """
 
     data: int = 0

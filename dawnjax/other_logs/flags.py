@@ -9,13 +9,13 @@ from dawnjax.errors import ConfigError
 from dawnjax.other_logs.columns import Columns
 
 _HELP = {
-    "metric": "Column of the quality; of our runs, a metric that they measure.",
+    "metric": "Column of the quality; for DawnJAX's runs, a metric that they measure.",
     "step": "Column of the steps trained.",
     "time": "Column of the clock with its unit (ms, s, min, h, unix, unix_ms): train_time:ms.",
     "tokens": "Column of the tokens trained, or the number of tokens a step.",
     "flops": "Column of the FLOPs spent.",
     "seed": "Column of the seed.",
-    "trial": "Column that tells the trials of one file apart.",
+    "trial": "Column that separates the trials of one file.",
     "files": "Pattern of the files to read in a folder, such as '*.csv'.",
 }
 
@@ -25,7 +25,7 @@ def define(flag_values: flags.FlagValues) -> None:
     text = functools.partial(flags.DEFINE_string, default="", flag_values=flag_values)
     for name, words in _HELP.items():
         text(name, help=f"Other programs' logs: {words[0].lower()}{words[1:]}")
-    choice = "Other programs' logs: on which side better values of the metric lie."
+    choice = "Other programs' logs: whether better values of the metric are higher or lower."
     directions = ["at_least", "at_most"]
     flags.DEFINE_enum("direction", None, directions, choice, flag_values=flag_values)
     number = functools.partial(flags.DEFINE_float, default=None, flag_values=flag_values)

@@ -46,34 +46,33 @@ class Study:
     Attributes:
       experiment: A name that `dawnjax list` shows, or a path to a .py file.
       kind: `seeds`, one arm; `grid`, an arm for each combination of the axes' values; `scaling`, an
-        arm for each number of devices; `lesion`, the whole recipe and the recipe less each
+        arm for each number of devices; `lesion`, the whole recipe and the recipe without each
         technique; `factor`, the recipe without any technique, with each alone, and with one more at
-        a time; `threshold`, one arm whose trials are read at several targets; `search`, drawn
-        recipes, the fastest of which is judged on fresh seeds; `ladder`, the recipe without and
-        with one change at each of several sizes.
-      axes: Fields and values of a grid, each as FIELD=VALUE,VALUE: `global_batch_size=32,64`. Those
-        of a search may be distributions too: FIELD=log(0.01,1), uniform(a,b) or int(a,b). A size of
-        a ladder is the first value of each axis, the next size the second, and so on.
+        a time; `threshold`, one arm, read at several targets; `search`, drawn recipes, whose
+        fastest is judged on fresh seeds; `ladder`, the recipe with and without one change at each
+        of several sizes.
+      axes: Fields and values of a grid, each as FIELD=VALUE,VALUE: `global_batch_size=32,64`. A
+        search also takes distributions: FIELD=log(0.01,1), uniform(a,b) or int(a,b). In a ladder
+        the first values of all axes are the first size, the second values the next, and so on.
       change: What a ladder changes at each size, as FIELD=VALUE.
       search: How a search chooses: `random`, by one trial of each recipe; `asha`, by successive
-        halving: a recipe gets more trials while its time is among the faster half so far.
-      trials: Trials that a search chooses by; the trials that judge its winner come on top.
+        halving: a recipe gets more trials while its time is in the faster half so far.
+      trials: Trials by which a search chooses, without the trials that judge its winner.
       techniques: Techniques that a lesion or factor study changes, by name; empty takes all that
         the experiment declares.
-      thresholds: Values of the first target's metric at which trials are read; they are trained to
-        the hardest.
+      thresholds: Values of the first target's metric at which trials are read. Trials are trained
+        to the hardest.
       devices: Numbers of devices of a scaling study. On a CPU they are simulated and share its
         cores.
       processes: Processes of each trial of a scaling study; they share the devices evenly.
       scales_batch: Whether the batch of a scaling study grows with the devices; its learning rate
         does not.
-      seeds: Trials of each arm; in a search, trials of its winner, on seeds that chose nothing.
+      seeds: Trials of each arm; in a search, trials of its winner, on fresh seeds.
       first_seed: Seed of the first trial.
       order_seed: Seed of the order in which trials run, and of what a search draws.
-      looks: How often a study of several arms looks at its trials, evenly, the last time at its
-        end. An arm that differs from the first at a look gets no more trials. The levels are those
-        of group-sequential bounds (`statistics.looks`), so that looking makes no more false
-        verdicts.
+      looks: How often a study of several arms looks at its trials, at even distances up to its end.
+        An arm that differs from the first at a look gets no more trials. Group-sequential bounds
+        (`statistics.looks`) set the levels, so that looking adds no false verdicts.
       flags: Flags of every trial, such as `--max_steps=100`.
     """
 

@@ -46,28 +46,28 @@ class ImageAugmentation:
     Attributes:
       max_translation_pixels: Largest shift along each axis; all shifts up to it are equally likely.
       subpixel_translation: Whether shifts are real numbers (interpolated bilinearly). Otherwise
-        they are whole pixels, and so is the limit, rounded down.
+        shifts and their limit are whole pixels, rounded down.
       max_scale_fraction: Largest zoom s about the centre: factors are uniform in [1 - s, 1 + s].
       padding: What lies outside the image: `zeros` (after normalization, so the mean colour),
         `edge` (the nearest border pixel) or `reflect` (mirrored without repeating the border).
       flip: `random` mirrors left to right with probability 1/2 in each epoch; `alternating` draws
         once for each example and mirrors it in every other epoch, so that two epochs show both.
-      max_brightness_shift: Largest amount b that is added to all of an image's normalized values;
-        the amount is uniform in [-b, b].
-      max_contrast_change: Largest change c of the factor that multiplies them then; the factor is
-        uniform in [1 - c, 1 + c].
+      max_brightness_shift: Largest shift b of an image's normalized values; the shift is uniform in
+        [-b, b].
+      max_contrast_change: Largest change c of the factor that then multiplies the values; the
+        factor is uniform in [1 - c, 1 + c].
       cutout_pixels: Side of a square that is set to zero, centred on a random pixel and clipped at
         the border; 0 cuts nothing.
-      crop_pixels: Side of the square images that the model sees: in training a random rectangle of
-        the image, resized, in evaluation the middle. 0 takes images whole. It takes the place of
-        translation and zoom.
+      crop_pixels: Side of the square images that the model sees: a random rectangle of the image,
+        resized, in training, and the middle in evaluation. It replaces translation and zoom; 0
+        takes whole images.
       center_fraction: In evaluation, side of the middle square that is resized to `crop_pixels`, as
         a fraction of the image's shorter side: 0.875 is 224 of 256 pixels. 0 takes the middle
-        `crop_pixels` without resizing; the image must have as many.
-      crop_min_area: Least area of the rectangle, as a fraction of the image's; the area is uniform
-        from it to the whole.
+        `crop_pixels` without resizing; the image must be at least as large.
+      crop_min_area: Least area of the rectangle, as a fraction of the image's area; areas are
+        uniform from this fraction to the whole.
       crop_max_aspect: Largest ratio of width to height, and of height to width; its logarithm is
-        uniform. A side that would exceed the image's is cut to it.
+        uniform. A side is at most as long as the image's.
 
     Source: random rectangles: Szegedy et al. 2015, "Going Deeper with Convolutions", section 6.
     Alternating flip: Jordan 2024, "94% on CIFAR-10 in 3.29 Seconds on a Single GPU" (arXiv
