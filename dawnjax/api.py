@@ -34,11 +34,11 @@ def run(
 
     Args:
       experiment: A name that `dawnjax list` shows, a path to a file that defines EXPERIMENT, or an
-        `Experiment`, such as `dataclasses.replace` makes of another.
+        `Experiment`, such as `dataclasses.replace` returns.
       run_dir: Directory of the run's log, result and checkpoints.
       seed: The trial's seed, from 0 to 2**31 - 1.
-      options: Run options; the defaults if None. Its `run_dir` is not read.
-      shows: False shows warnings alone.
+      options: Run options; the defaults if None. Its `run_dir` is ignored.
+      shows: False shows only warnings.
 
     Raises:
       ConfigError: A value, or the experiment on these devices or data, is impossible.
@@ -62,8 +62,8 @@ def train_in_process(
     """Train one trial on its own clock, after which this process may train another.
 
     Args:
-      set_up_seconds: What the process took for imports and devices, where it did other work
-        since; None counts all the time since its start.
+      set_up_seconds: Time that the process took for imports and devices, if it has done other work
+        since; None counts all time since its start.
     """
     from dawnjax.cluster import processes
     from dawnjax.runs.clock import RunClock
@@ -119,10 +119,10 @@ def load_run(run_dir: str | Path) -> Trial:
 
 
 def load_losses(run_dir: str | Path) -> list[StepLoss]:
-    """Training losses of a run by step, and norms of gradients where it recorded them.
+    """Training losses of a run by step, and norms of gradients if it recorded them.
 
-    `pandas.DataFrame(dawnjax.load_losses(DIR))` has a row for each. Of steps made again after a
-    restart, those of the last attempt count; `loss_curve.next_kept` says which steps are kept.
+    `pandas.DataFrame(dawnjax.load_losses(DIR))` has a row for each. If a restart repeated a step,
+    the last attempt counts; `loss_curve.next_kept` says which steps are kept.
 
     Raises:
       ConfigError: The directory holds no run.

@@ -1,4 +1,4 @@
-"""Loader of results, ours, official ones and logs of other programs, as one list of entries."""
+"""Loads DawnJAX's results, official results and logs of other programs as one list of entries."""
 
 import collections
 import dataclasses
@@ -133,18 +133,18 @@ class Entries(tuple[Entry, ...]):
 
 
 def load(*paths: str | Path, columns: Columns = BY_NAME) -> Entries:
-    """Read results: ours, official ones and logs of other programs, in any mixture.
+    """Read DawnJAX's results, official results and logs of other programs, in any mixture.
 
     Args:
       *paths: Each a `.jsonl` file of entries, a run directory, a folder of run directories,
         official results (DAWNBench entries or MLPerf logs as a folder or an archive), or another
         program's logs: a file or a folder of one entry's trials.
-      columns: What is said of the columns of other programs' logs; the rest is told by their names.
+      columns: Columns of other programs' logs; unnamed columns are recognized by their names.
 
     Returns:
-      The entries, each once, in the order given; runs are grouped where the first of them is given.
-      `problems` names the results left out, and a Python warning counts them. A folder that holds
-      run directories is read for those alone.
+      The entries, each once, in the order given; runs are grouped at the place of the first.
+      `problems` names the results left out, and a Python warning counts them. In a folder with run
+      directories, everything else is ignored.
 
     Raises:
       ConfigError: No path is given, or there is nothing at one.

@@ -1,9 +1,9 @@
 """Verdict on B beside A: the ratio of their expected times, its interval, and a word.
 
-`faster` and `slower` are claims about expected times, misses included. Where no trial missed,
-misses are unknown: the claim then is about the trials that reach, `faster_if_all_reach`, unless
-even as many misses as the trials may hide cannot make up for the difference. Pairs of the same
-mathematics miss together, so they need no such condition.
+`faster` and `slower` are claims about expected times, misses included. If no trial missed, misses
+are unknown, and the claim becomes `faster_if_all_reach`, unless it holds even with as many misses
+as the trials cannot exclude. Pairs of the same mathematics miss together and need no such
+condition.
 
 `python -m benchmarks verdicts` simulates how often each claim is wrong.
 
@@ -44,21 +44,21 @@ class Verdict:
     """Verdict on B beside A.
 
     Attributes:
-      word: One of `WORDS`: B beside A. `only_first_reached` where B never reached the target, and A
+      word: One of `WORDS`, about B. `only_first_reached` if B never reached the target, and A
         reached it more often than chance explains; `only_second_reached` the other way round.
-        `faster_if_all_reach` where trials that reach are faster, but misses may make up for it.
-      ratio: Expected time of B over that of A; None where a side has none. Its ends are an interval
-        of the level that the verdict was held to, or the range of trials that are too few.
+        `faster_if_all_reach` if trials that reach are faster, but misses may make up for it.
+      ratio: Expected time of B over A's; None if a side has none. Its ends are an interval at the
+        verdict's level, or the range of too few trials.
       margin: What counts as equivalent: a ratio between 1 / (1 + margin) and 1 + margin.
       is_slower_excluded: Whether B being slower by the margin or more is excluded; if
         `is_conditional`, only for trials that reach.
-      trials: Of A and B.
-      reached: Trials of each that reached.
+      trials: Number of trials of A and B.
+      reached: Number of trials of each that reached.
       is_paired: Whether the trials were compared as pairs by seed.
       is_conditional: Whether the verdict supposes that all trials reach, because none missed.
       apart: Side (0 for A) and place of a trial that stands apart (`Sample.apart`); a verdict that
         it alone decides is undecided.
-      advice: Further trials that may decide; None where the verdict is decided.
+      advice: Further trials that may decide; None if the verdict is decided.
       why: What the verdict rests on, or why there is none.
     """
 
@@ -82,7 +82,7 @@ class Verdict:
 
     @property
     def gate_words(self) -> str:
-        """What a gate that passes has excluded, with its condition; empty where it fails."""
+        """What a passed gate has excluded, with its condition; empty if the gate fails."""
         if not self.is_slower_excluded:
             return ""
         said = f"B slower by {100 * self.margin:g} % or more is excluded"
@@ -125,13 +125,13 @@ def judge(
 ) -> Verdict:
     """Compare the expected times of two samples.
 
-    B is `equivalent` where the 90 % interval of the ratio lies between 1 / (1 + margin) and
-    1 + margin (two one-sided tests at 5 %); else `faster` where the 95 % interval lies below 1, and
-    `slower` where it lies above 1, or either of them `_if_all_reach`; else `undecided`.
+    B is `equivalent` if the 90 % interval of the ratio lies between 1 / (1 + margin) and 1 + margin
+    (two one-sided tests at 5 %); otherwise `faster` if the 95 % interval lies below 1, and `slower`
+    if it lies above 1, or either of them `_if_all_reach`; otherwise `undecided`.
 
     Args:
       margin: Above 0 and below 1.
-      alpha: Chance that equal sides are found to differ; less where a study looks several times.
+      alpha: Chance that equal sides are found to differ; less if a study looks several times.
       may_be_equivalent: False at looks before a study's last, which may claim no equivalence.
     """
     [verdict] = judge_all(

@@ -24,10 +24,10 @@ class Metric:
         shows in percent, as it shows `percent`; `1` for a number without a unit.
       least: The least value that it can have.
       most: The greatest value that it can have.
-      direction: The side on which better values lie: `at_least` where higher is better.
+      direction: `at_least` if higher values are better, `at_most` if lower values are.
       is_proportion: Whether it is a share of the evaluated examples. Its unit is then
         `fraction`, and its interval follows from the number of examples.
-      decimals: Digits after the point that are shown.
+      decimals: Digits shown after the point.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Metric:
             )
 
     def allows(self, value: float) -> bool:
-        """True for a value in range, or a rounding outside of it, as a sum of float32 may be."""
+        """True for a value in range, or outside by rounding, as a sum of float32 may be."""
         least, most = self.least, self.most
         below, above = (1e-6 * max(1.0, abs(bound)) for bound in (least, most))
         return least - below <= value <= most + above

@@ -39,7 +39,7 @@ INITIALIZATION, AUGMENTATION, EXAMPLE, MODEL = range(4)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:
-    """Model and data that a task works on in a stage; no `mesh` where it is only traced."""
+    """Model and data that a task works on in a stage; no `mesh` if it is only traced."""
 
     model: Any
     data: Any
@@ -85,7 +85,7 @@ class LabelledSet:
     Attributes:
       kind: What it was read from, in words.
       spec: The run's specification with this set as the split to evaluate.
-      data: What `Task.metrics_of` asks for texts and names; None where that is the run's own data.
+      data: Source of texts and names for `Task.metrics_of`; None for the run's own data.
       examples: Its arrays.
       fingerprint: Hash of its content.
       notes: What a reader of the numbers should know.
@@ -104,13 +104,13 @@ class Answering:
     """A model that answers one example at a time, for `dawnjax infer`.
 
     Attributes:
-      example: From a position in the split to the example on the host, which is not timed.
-      answer: From that to its answer on the host, which is.
-      quality: From answers and the positions of their examples to metrics: they show that what was
-        timed is the model that was evaluated. Empty where the task measures none.
+      example: Gives the example at a position of the split, on the host; not timed.
+      answer: Gives the answer to an example, on the host; timed.
+      quality: Gives metrics of answers and the positions of their examples, which show that the
+        timed model is the evaluated model. Empty if the task measures none.
       timed: What is timed, in words.
-      shown: From an answer and the position of its example to a picture, uint8 [height, width, 3],
-        and to JSON values that state the answer; None where a task draws no answers.
+      shown: Gives a picture of an answer and the position of its example, uint8 [height, width, 3],
+        and JSON values of the answer; None if the task draws no answers.
     """
 
     example: Callable[[int], Any]
@@ -122,13 +122,13 @@ class Answering:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OwnInputs:
-    """Inputs of a person's own in the form of a split to evaluate, for `dawnjax predict`.
+    """A user's own inputs in the form of a split to evaluate, for `dawnjax predict`.
 
     Attributes:
-      spec: The run's specification with these as the split to evaluate.
-      examples: Arrays of that split, without what is to be answered.
+      spec: The run's specification with these inputs as the split to evaluate.
+      examples: Arrays of that split, without the answers.
       given: JSON values that name each input in the output, such as its file.
-      stated: From an answer and the position of its input to JSON values.
+      stated: Gives JSON values of an answer and the position of its input.
     """
 
     spec: Any
@@ -149,23 +149,23 @@ takes the arrays alone, from the host, and returns what the function returns, on
 class Task(abc.ABC):
     """A kind of work: what is learnt, and how that is scored.
 
-    Its fields are those of the experiment that this task alone understands. Each array of a batch
-    is [batch, ...] and has the name that the dataset gives it; every batch has `index` int32, the
-    examples' positions in their split; a training batch has `epoch` int32 too, and an evaluation
-    batch `mask` bool, False for padding.
+    Its fields are the experiment's fields that only this task understands. Each array of a batch
+    is [batch, ...], under its name in the dataset. Every batch has `index` int32, the examples'
+    positions in their split; a training batch also has `epoch` int32, and an evaluation batch
+    `mask` bool, False for padding.
 
     Attributes:
       TAG: The name of the choice, as `--task=TAG`.
       metrics: What `metrics_of` measures.
       arrays: Names of the arrays that a training example must have.
-      inputs: Names of those that an answer is computed from; the others are what to answer.
-      example_unit: What an example is called, in the plural.
-      evaluation_fields: Fields that `dawnjax evaluate` may change, since training ignores them.
+      inputs: Names of the arrays from which an answer is computed; the others are the answers.
+      example_unit: Name of an example, in the plural.
+      evaluation_fields: Fields that `dawnjax evaluate` may change, because training ignores them.
       other_set_flags: Flags of `dawnjax evaluate` that name another labelled set, each with its
         help; the first is the set's own path.
       makes_examples: Whether its training examples come from the parameters (`GeneratingTask`).
-      scored_on_host: What an evaluation computes on the host for seconds or minutes; empty for
-        nothing.
+      scored_on_host: Work of an evaluation on the host that takes seconds or minutes; empty for
+        none.
     """
 
     TAG: ClassVar[str]
@@ -186,16 +186,15 @@ class Task(abc.ABC):
         mode.
 
         Returns:
-          The loss as a sum, float32 [], or as each example's, float32 [batch]; and the count that
-          the sum is divided by in the end: a number where it is known before the batch is seen.
-          Sums and counts are added over parts and devices first, so that the mean is right for
-          any number of them.
+          The loss as a sum, float32 [], or as each example's, float32 [batch]; and the count by
+          which the sum is divided, as a number if it does not depend on the batch. Sums and counts
+          are first added over parts and devices, so the mean is right for any number of them.
         """
 
     def measure(self, module: Any, batch: Arrays, setting: Setting) -> Arrays:
         """Values [batch] whose means are the metrics, by name.
 
-        A task whose metrics are no means over examples defines `zero_totals`, `add_batch` and
+        A task whose metrics are not means over examples defines `zero_totals`, `add_batch` and
         `metrics_of` instead.
         """
         raise ConfigError(f"task={self.TAG} defines neither measure() nor add_batch(); {GUIDE}")
@@ -205,7 +204,7 @@ class Task(abc.ABC):
         return {metric.name: jnp.zeros(()) for metric in self.metrics}
 
     def add_batch(self, module: Any, batch: Arrays, totals: Arrays, setting: Setting) -> Arrays:
-        """Totals with an evaluation batch added; rows with a False `mask` count nowhere."""
+        """Totals with an evaluation batch added; rows with a False `mask` do not count."""
         values = self.measure(module, batch, setting)
         for name in totals:
             shape = getattr(values.get(name), "shape", None)
@@ -224,7 +223,7 @@ class Task(abc.ABC):
     ) -> dict[str, float | str]:
         """Metrics of an evaluation, and texts that say how they were computed, on the host.
 
-        `totals` has `examples` too, how many were evaluated.
+        `totals` also has `examples`, the number of evaluated examples.
         """
         return {m.name: totals[m.name].item() / totals["examples"].item() for m in self.metrics}
 
@@ -233,7 +232,7 @@ class Task(abc.ABC):
         del model, spec
 
     def validate_target(self, name: str, target: Any, spec: Any) -> None:
-        """Refuse a target that says nothing on this data; its range is checked already.
+        """Refuse a target that means nothing on this data; its range is already checked.
 
         `name` is the target's field, such as `targets.0`.
         """
@@ -275,10 +274,10 @@ class Task(abc.ABC):
         return {}
 
     def train_flops_per_example(self, setting: Setting) -> float:
-        """Model FLOPs of one example in a train step: three times those of the loss.
+        """Model FLOPs of one example in a train step: three times the loss's.
 
-        Every matrix product and convolution of `loss` counts, so a task whose loss makes some that
-        are none of the model's overrides this. A loop of unknown length is a ValueError.
+        Every matrix product and convolution of `loss` counts. A task overrides this if its loss has
+        others than the model's. A loop of unknown length is a ValueError.
         """
         batch = dict(setting.spec.example_shapes("train"))
         batch |= dict.fromkeys(("index", "epoch"), ((), np.int32))
@@ -298,7 +297,7 @@ class Task(abc.ABC):
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Logits [..., classes] of an evaluation batch, true classes, and which count (bool).
 
-        A race computes its metric from them again, in another arithmetic.
+        A race computes its metric again from them, in another arithmetic.
         """
         raise ConfigError(f"task={self.TAG} defines no logits_and_targets(), so nothing can race")
 
@@ -317,7 +316,7 @@ class Task(abc.ABC):
     ) -> Answering:
         """Model that answers single examples of the evaluation split, for `dawnjax infer`.
 
-        `dawnjax predict` gives inputs of a person's own, as `read_inputs` read them.
+        `dawnjax predict` passes the user's own inputs, as `read_inputs` returned them.
         """
         names = self.inputs or tuple(examples)
 
@@ -337,7 +336,7 @@ class Task(abc.ABC):
         return Answering(example=example, answer=program, quality=quality, timed=timed)
 
     def read_inputs(self, files: Sequence[Path], setting: Setting) -> OwnInputs:
-        """Inputs of a person's own, which have no labels.
+        """A user's own inputs, which have no labels.
 
         Raises:
           ConfigError, DataError: A file is of another kind, or does not fit the model.
@@ -354,7 +353,7 @@ class Task(abc.ABC):
 
 
 def find_metric(task: Task, name: str) -> Metric | None:
-    """Declaration of a metric by its name; None where the task measures no such thing."""
+    """Declaration of a metric by its name; None if the task does not measure it."""
     return next((metric for metric in task.metrics if metric.name == name), None)
 
 

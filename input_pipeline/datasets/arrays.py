@@ -1,4 +1,4 @@
-"""A dataset from NumPy arrays in memory: a class of a few lines in a person's own file.
+"""A dataset from NumPy arrays in memory: a class of a few lines in a user's own file.
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Diabetes(Arrays):
@@ -111,7 +111,7 @@ class ImageArrays(Arrays):
     TAG: ClassVar[str] = "image_arrays"
 
     def classes(self) -> tuple[str, ...]:
-        """Name of each class, a label being a position in it; a subclass may have real ones."""
+        """Name of each class, indexed by label; a subclass may give real names."""
         return tuple(str(label) for label in range(self.spec().num_classes))
 
     def load(self, split: Split) -> Examples:
