@@ -106,9 +106,9 @@ class MuonAdam:
       base_learning_rate: Step size of the orthogonalized updates, at the schedule's peak. An update
         of a kernel [inputs, outputs] is multiplied by sqrt(max(1, outputs / inputs)).
       momentum: Nesterov momentum of the orthogonalized parameters.
-      orthogonalization: `newton_schulz` applies the quintic that `Muon` has by default again and
-        again; `polar_express` has another polynomial at each iteration.
-      iterations: Of the orthogonalization.
+      orthogonalization: `newton_schulz` repeats `Muon`'s default quintic; `polar_express` has
+        another polynomial at each iteration.
+      iterations: Iterations of the orthogonalization.
       adam_learning_rate: Adam's rate, at the schedule's peak.
       beta_1: Adam's decay of the mean gradient.
       beta_2: Adam's decay of the mean squared gradient.
@@ -263,11 +263,11 @@ class Exponential(_WarmUp):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PiecewiseStep(_WarmUp):
-    """Linear warm-up to the peak, which is multiplied at each boundary.
+    """Linear warm-up to the peak, then a factor at each boundary.
 
     Attributes:
       boundary_epochs: Where the rate changes, in epochs of the run, ascending.
-      factors: What the rate is multiplied with at each boundary.
+      factors: Factors of the rate at each boundary.
     """
 
     TAG: ClassVar[str] = "piecewise_step"
@@ -287,11 +287,11 @@ class PiecewiseStep(_WarmUp):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PiecewiseLinear:
-    """Straight lines between knots; before the first and after the last the rate stays.
+    """Straight lines between knots; the rate is constant before the first and after the last.
 
     Attributes:
-      knot_epochs: Epochs of the run, ascending; two equal ones make a step, of which the later
-        holds from there on.
+      knot_epochs: Epochs of the run, ascending. Two equal epochs make a step, to the later knot's
+        rate.
       fractions: The rate at each knot, as a fraction of the peak.
     """
 
@@ -306,7 +306,7 @@ class PiecewiseLinear:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Adam:
-    """Adam with bias correction, and decoupled weight decay of matrices where it is above 0.
+    """Adam with bias correction and, if it is above 0, decoupled weight decay of matrices.
 
     Attributes:
       base_learning_rate: The rate at the schedule's peak.
@@ -317,8 +317,7 @@ class Adam:
       clip_global_norm: The gradient is scaled down to this norm; 0 clips nothing.
 
     Source: Kingma and Ba 2015 (arXiv 1412.6980), algorithm 1; the decay, Loshchilov and Hutter 2019
-    (arXiv 1711.05101). The defaults of beta_2 and epsilon are those of Vaswani et al. 2017, section
-    5.3.
+    (arXiv 1711.05101). The defaults of beta_2 and epsilon come from Vaswani et al. 2017, section 5.3.
     """
 
     TAG: ClassVar[str] = "adam"

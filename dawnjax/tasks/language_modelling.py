@@ -64,19 +64,18 @@ class LanguageModelling(Task):
     """The next token of a text.
 
     `loss` is in nats a token. `bits_per_byte` divides the sum of the tokens' losses by the bytes
-    of the same tokens, and is measured where it is known how many bytes each stands for.
-    `expert_balance` and `dropped_tokens` are measured of a model with experts: see
-    `experts.Routing`.
+    of the same tokens, if their numbers of bytes are known. Models with experts also have
+    `expert_balance` and `dropped_tokens`: see `experts.Routing`.
 
     Attributes:
       target_vocabulary: The vocabulary whose tokens a target on `loss` counts. Data of another
         vocabulary are refused: nats a token of two vocabularies do not compare.
-      window: Tokens that a token attends to, itself included; 0 is no limit but the row.
-      averages: What `loss` is the mean of: the losses of all tokens, or the means of the rows, in
-        which each row weighs the same however many of its tokens count.
+      window: Tokens that a token attends to, itself included; 0 is the whole row.
+      averages: Whether `loss` is the mean over `tokens`, or over the means of `rows`, which all
+        weigh the same.
       masks_separators: The token after a separator counts neither in training nor in an
-        evaluation: nothing before it says what the next document is about.
-      stages: What changes in the course of a run.
+        evaluation, because nothing before it predicts the next document.
+      stages: Changes in the course of a run.
     """
 
     TAG: ClassVar[str] = "language_modelling"

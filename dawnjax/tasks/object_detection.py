@@ -36,11 +36,10 @@ class ObjectDetection(Detection):
 
     Attributes:
       augmentation: Random changes of the training images, made on the device.
-      least_overlap: A default box takes an object that it overlaps by more.
+      least_overlap: A default box takes an object if they overlap by more.
       negatives: Background boxes in the loss, for each box with an object.
-      loss_divisor: Boxes with an object that the loss is divided by: those of each `image`, after
-        which the mean over images is taken, as in MLPerf's reference, or all of the `batch`, as in
-        the paper.
+      loss_divisor: The loss is divided by the number of boxes with an object: in each `image`,
+        before the mean over images, as in MLPerf's reference, or in the `batch`, as in the paper.
     """
 
     TAG: ClassVar[str] = "object_detection"

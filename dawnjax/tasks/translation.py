@@ -74,7 +74,7 @@ class _TestSet(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Translation(Task):
-    """Sentences of one language from those of another.
+    """Translation of sentences from one language to another.
 
     Attributes:
       label_smoothing: Probability spread evenly over the vocabulary.

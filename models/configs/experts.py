@@ -13,11 +13,11 @@ class Experts:
     Attributes:
       count: Experts of a layer; 0 for one MLP that takes every token.
       chosen: Experts that a token goes through.
-      activation: `swiglu`, or GPT-OSS's, which clips both halves at 7 and adds 1 to one of them.
-      balance: Factor of the balance loss, which is 1 where all experts get as many tokens; it is
-        added to the training loss alone. With `accumulation_steps` above 1 it is the mean of the
-        parts' balance losses, each of a part's own tokens: another objective than the whole
-        batch's.
+      activation: `swiglu`, or GPT-OSS's `clipped_swiglu`, which clips both halves at 7 and adds 1
+        to one of them.
+      balance: Factor of the balance loss, which is 1 if all experts get equally many tokens; it is
+        added only to the training loss. With `accumulation_steps` above 1 each part of the batch is
+        balanced separately, which is another objective than the whole batch's balance.
     """
 
     count: NonNegative[int] = 0

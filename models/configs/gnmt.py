@@ -18,17 +18,17 @@ from dawnjax.models.configs.network import TextNetwork
 class GNMT(TextNetwork):
     """An encoder and a decoder of LSTM layers.
 
-    The defaults are MLPerf's: 160,634,433 parameters with a vocabulary of 32,320. PyTorch's layers
-    have a second bias each, 36,864 parameters more, which is only ever added to the first.
+    The defaults are MLPerf's: 160,634,433 parameters with a vocabulary of 32,320. Each of
+    PyTorch's layers has a second bias, which is only added to the first: 36,864 parameters more.
 
     Attributes:
       num_layers: Layers of the encoder, and of the decoder.
       width: Channels of the embedding and of each layer, a direction.
       dropout_rate: Dropout of each layer's input.
-      initial_bound: All parameters but the embedding and the attention's length and bias start
-        uniform between plus and minus this. MLPerf's reference has 0.1 (`init_lstm_`).
-      embedding_bound: The same of the embedding. Each layer of a narrow network shrinks its input
-        at first; with a small embedding the attention of `multi30k_gnmt` settled on the source's
+      initial_bound: Parameters start uniform between plus and minus this bound, except for the
+        embedding and the attention's length and bias. MLPerf's reference has 0.1 (`init_lstm_`).
+      embedding_bound: The same for the embedding. Each layer of a narrow network shrinks its input
+        at first: with a small embedding the attention of `multi30k_gnmt` settled on the source's
         first token (benchmarks/measurements.md).
     """
 

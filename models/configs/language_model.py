@@ -23,11 +23,11 @@ class LanguageModel:
       positions: Rotary, or a learned embedding.
       activation: The MLP's.
       normalizes_queries: Queries and keys are divided by their root mean square.
-      zero_projections: The output of a block is 0 at first.
+      zero_projections: The output of each block starts at 0.
       logit_soft_cap: Logits x become cap * tanh(x / cap); 0 leaves them.
       value_embeddings: Layers at each end whose values have a token's embedding added.
       unet_skips: The output of layer i of the first half is added to the input of layer n - 1 - i.
-      masks_documents: A token attends to its own document alone.
+      masks_documents: A token attends only to its own document.
     """
 
     TAG: ClassVar[str] = "language_model"

@@ -32,28 +32,28 @@ class Llama:
       num_layers: Blocks of attention and MLP.
       width: Width of the residual stream.
       num_heads: Query heads.
-      num_kv_heads: Key and value heads; each serves as many query heads as any other.
+      num_kv_heads: Key and value heads; all serve equally many query heads.
       head_width: Channels of a head.
       mlp_width: Width of an MLP's middle, or of each expert's.
-      experts: MLPs of which a router chooses some for each token; none by default.
+      experts: MLPs from which a router chooses some for each token; none by default.
       rotary: Rates of the rotary positions.
-      windows: Tokens that a token attends to in each layer, in turn; 0 is no limit. Empty leaves it
-        to the task's window.
+      windows: Tokens that a token attends to, a number for each layer in turn; 0 is no limit. Empty
+        takes the task's window.
       has_biases: All products, the router and the experts have biases.
       has_sinks: Each head has a learned score that takes part in the softmax and adds no value.
       normalizes_queries: Queries and keys pass an RMSNorm over the channels of a head, before
         their positions are added.
       norm_epsilon: Added to the mean square in a norm.
       ties_embedding: The output layer is the embedding's transpose.
-      masks_documents: A token attends to its own document alone.
+      masks_documents: A token attends only to its own document.
       initial_std: Standard deviation of all matrices at first.
       scales_projections: The matrices that write to the residual stream (attention's output and
         the MLPs' down projection) begin with `initial_std / sqrt(2 * num_layers)`.
-      lora: Adapters to train, while all else stays as it is; none by default.
-      param_dtype: Dtype of all parameters but those of adapters, which are float32.
-      remat: What the backward pass computes again: `full` keeps only the input of each layer,
-        `products` keeps the results of its matrix products too.
-      loss_chunk: Tokens of each row whose logits exist at one time; 0 makes all at once.
+      lora: Adapters to train, while everything else stays frozen; none by default.
+      param_dtype: Dtype of all parameters except adapters, which are float32.
+      remat: What the backward pass recomputes: `full` keeps only the input of each layer,
+        `products` also keeps the results of its matrix products.
+      loss_chunk: Tokens of each row whose logits are in memory at a time; 0 makes all at once.
     """
 
     TAG: ClassVar[str] = "llama"

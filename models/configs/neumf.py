@@ -11,12 +11,12 @@ from dawnjax.models.configs.network import built
 class NeuMF:
     """The size of a network that scores pairs of a user and an item.
 
-    Without layers it is GMF; with a GMF of width 0 it is the MLP alone.
+    Without layers it is GMF; with a GMF of width 0 it is only the MLP.
 
     Attributes:
       gmf_width: Factors of the generalized matrix factorization; 0 leaves it out.
-      layer_widths: Widths of the MLP: the first is that of its input, half of it the user's
-        embedding and half the item's; the others are those of its layers. Empty leaves it out.
+      layer_widths: Widths of the MLP: first its input's, half of which is the user's embedding and
+        half the item's, then its layers'. Empty leaves the MLP out.
     """
 
     TAG: ClassVar[str] = "neumf"

@@ -34,8 +34,8 @@ class QANet(TextNetwork):
       num_heads: Heads of each attention.
       num_model_blocks: Blocks after the attention.
       dropout_rate: Dropout of words and of each sublayer's result; characters have half of it.
-      layer_survival: Probability that the last sublayer of a stack takes part in a training step;
-        that of earlier ones is nearer to 1 (Huang et al. 2016, arXiv 1603.09382, equation 4).
+      layer_survival: Probability that the last sublayer of a stack takes part in a training step.
+        Earlier sublayers are nearer to 1 (Huang et al. 2016, arXiv 1603.09382, equation 4).
     """
 
     TAG: ClassVar[str] = "qanet"
