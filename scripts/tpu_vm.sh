@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Cloud TPU VMs from nothing to a finished run: create, install on all workers, train, collect, delete.
+# Cloud TPU VMs from scratch to a finished run: create, install on all workers, train, collect, delete.
 #
 #   PROJECT=... ZONE=us-central2-b TYPE=v4-16 BUCKET=gs://... scripts/tpu_vm.sh create
 #   scripts/tpu_vm.sh install

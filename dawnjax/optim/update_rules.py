@@ -317,7 +317,7 @@ class Adam:
       clip_global_norm: The gradient is scaled down to this norm; 0 clips nothing.
 
     Source: Kingma and Ba 2015 (arXiv 1412.6980), algorithm 1; the decay, Loshchilov and Hutter 2019
-    (arXiv 1711.05101). The defaults of beta_2 and epsilon come from Vaswani et al. 2017, section 5.3.
+    (arXiv 1711.05101). beta_2 and epsilon by default as in Vaswani et al. 2017, section 5.3.
     """
 
     TAG: ClassVar[str] = "adam"
