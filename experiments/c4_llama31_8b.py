@@ -5,7 +5,7 @@
 
 8,030,261,248 parameters. MLPerf's benchmark llama31_8b: rows of 8,192 tokens of shards 768 to 1023
 of C4, and an evaluation of 1,024 rows every 12,288. The cosine ends at 1,200,000 steps, so the rate
-of a run is constant but for the warm-up. Rates by batch, of the reference's convergence points:
+of a run is constant after the warm-up. Rates by batch, from the reference's convergence points:
 
     rows    rate    rows of warm-up    rows to the target
     16      4e-4    256                161,109
@@ -13,12 +13,12 @@ of a run is constant but for the warm-up. Rates by batch, of the reference's con
     64      8e-4    6,144              226,645
     128     2e-3    32,768             344,747
 
-Another batch needs three flags beside it: the rate, --evaluation.every_steps=12,288 / rows (768,
+Another batch also needs three flags: the rate, --evaluation.every_steps=12,288 / rows (768,
 384, 192 and 96), and --schedule.warmup_epochs=rows of warm-up / 4,760,742. That length of an epoch
 is a guess from the published number of tokens. With data of another length the recipe's warm-up
 changes in proportion: divide by the rows of your data.
 
-Expected: not known. It has not been trained: neither the data nor the machines were at hand.
+Expected: unknown. It has not been trained, for lack of the data and the machines.
 MLPerf's tokenizer lists 128,256 tokens, and shards of them are what `--data.vocabulary=llama3`
 names. Its documents follow each other without a separator: prepare them with `--separator=`, empty.
 

@@ -6,9 +6,8 @@
 A fixed whitening of 2x2 patches, groups of 64, 256 and 256 channels, Muon for the kernels,
 alternating flips and translations. An evaluation averages six views of each test image.
 
-Expected: the source reaches 94 % on one A100. Here only a JPEG copy of the data was at hand: on
-one NVIDIA H200 nine seeds ended at a mean top-1 of 0.9063 after 1.05 s of training; none reached
-0.94.
+Expected: the source reaches 94 % on one A100. Here only a JPEG copy of the data was used: on one
+NVIDIA H200 nine seeds ended at a mean top-1 of 0.9063 after 1.05 s of training; none reached 0.94.
 
 Source: Jordan 2024 (arXiv 2404.00498), and the later record with Muon, `airbench94_muon.py` in
 https://github.com/KellerJordan/cifar10-airbench, which explains its numbers.

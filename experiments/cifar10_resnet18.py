@@ -8,7 +8,7 @@ and flips, label smoothing.
 
 Expected: on one NVIDIA H200 ten seeds trained for 17.6 s each and ended at a mean top-1 of 0.9037
 (0.9015 to 0.9058) on a JPEG copy of the data, so none reached the target. The original images were
-not at hand.
+not available.
 
 Source: the network of He et al. 2015 with a 3x3 stem; the recipe is the usual one for CIFAR-10,
 shortened as in Goyal et al. 2017 (arXiv 1706.02677): rate proportional to the batch, warm-up.

@@ -9,7 +9,7 @@ source. The whitening looks at 5,000 images, not 960. Kernels are scaled back at
 every 2 to 17. All test images have six views, not the least certain quarter. BatchNorm is not in
 float16.
 
-The source reaches 94 % on one A100. Only a JPEG copy of the data was at hand here: in record mode
+The source reaches 94 % on one A100. Only a JPEG copy of the data was used here: in record mode
 on one H200, 25 seeds took 0.913 s on average and ended at 0.9076 (2026-11-26). Half an epoch on two
 CPU cores, one seed, ended at 0.656; `cifar10_record` ended at 0.636.
 

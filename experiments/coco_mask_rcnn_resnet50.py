@@ -5,7 +5,7 @@
       --initialize_from=RUN_DIR
 
 `RUN_DIR` is a run of ResNet-50 on ImageNet (`--experiment=imagenet_resnet50`): the benchmark begins
-with such a backbone, and keeps its BatchNorm. To begin anew, take `--model.norm=group
+with such a backbone, and keeps its BatchNorm. To train from scratch, take `--model.norm=group
 --model.frozen_stages=0`.
 
 The reference's network, 44,347,573 parameters; stem and first stage are not trained. Momentum 0.9
@@ -13,8 +13,8 @@ at 0.02 in batches of 16, biases at twice the rate and without decay; a tenth fr
 and 80,000 of 90,000 on. Both targets must hold in one evaluation.
 
 Images have 800 pixels on the shorter side, at most 1,333 on the longer, and are padded to 832 x
-1,344 or 1,344 x 832, of which a batch has one. What differs from the reference stands in
-experiments/mlperf_recipes.md.
+1,344 or 1,344 x 832, one of the two in each batch. experiments/mlperf_recipes.md lists the
+differences from the reference.
 
 Not yet measured: it needs an accelerator and COCO.
 

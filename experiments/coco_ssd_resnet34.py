@@ -6,17 +6,17 @@
 
 `RUN_DIR` is a run of ResNet-34 on ImageNet (`--experiment=imagenet_resnet50` with
 `--model.stage_sizes=3,4,6,3 --model.block=basic --model.stage_widths=64,128,256,512`): the
-benchmark begins with such a backbone. Without the flag all begins anew.
+benchmark begins with such a backbone. Without the flag everything is trained from scratch.
 
 The reference's network, 19,972,534 parameters and 8,732 default boxes; momentum 0.9. The rate is
 the DGX-1's 0.0875; the reference's rule, 2.5e-3 for each 32 images, gives 0.075. Another batch does
 not scale it. It is divided by ten at iterations 160,000 and 200,000 of batches of 32. Evaluations
 come every 20,000 from 120,000 on; the reference leaves out the one at 140,000. The rules leave
 batch, warm-up and decay free: 960 images, 650 iterations and 1.6e-4 of all parameters (5e-4 in the
-reference) are those of the DGX-1 and its eight V100.
+reference) come from the DGX-1 and its eight V100.
 
-Images are stored with 510 x 510 pixels to train on, of which crops are cut: MLPerf's reference cuts
-them out of the original. The 48 images without objects are not evaluated, as in the reference.
+Training images are stored with 510 x 510 pixels, from which crops are cut; MLPerf's reference cuts
+them from the original. The 48 images without objects are not evaluated, as in the reference.
 
 Not yet measured: it needs an accelerator and COCO.
 

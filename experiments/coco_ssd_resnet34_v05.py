@@ -3,7 +3,7 @@
     dawnjax train --experiment=coco_ssd_resnet34_v05 --data.data_dir=data/coco2017 \\
       --initialize_from=RUN_DIR
 
-As `coco_ssd_resnet34` but for the schedule: batches of 32 images at a rate of 1e-3 without
+As `coco_ssd_resnet34`, with another schedule: batches of 32 images at a rate of 1e-3 without
 warm-up, and weight decay 5e-4, on one accelerator.
 
 Not yet measured: it needs an accelerator and COCO.

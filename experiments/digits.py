@@ -10,7 +10,7 @@ Expected: on 2 cores of an AMD EPYC virtual machine 20 of 20 seeds reached the t
 (CV 0.20) and 6 to 11 epochs; compilation takes 4 to 6 s before that. On a Zen 5 it was 20 of 20
 and 0.46 s. `benchmarks/measurements.md` has the spread.
 
-Source: the network and its ingredients are those of He et al. 2015 and of the usual CIFAR recipes
+Source: the network and its ingredients come from He et al. 2015 and the usual CIFAR recipes
 (SGD with Nesterov momentum, warm-up, cosine, label smoothing); rates, augmentation and length were
 searched here on seeds 100 to 115, 300 to 315 and 500 to 539.
 """

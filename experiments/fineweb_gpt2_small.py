@@ -10,7 +10,7 @@ Muon for the kernels, Adam for the rest. The data are shards of GPT-2 tokens, as
 `dev/data/fineweb.py` writes them. An evaluation takes the first 10,485,760 tokens to predict of the
 files with `val` in their names.
 
-Expected: not known. It has not been trained: neither the data nor the machines were at hand.
+Expected: unknown. It has not been trained, for lack of the data and the machines.
 
 Source: KellerJordan/modded-nanogpt for the target, the tokens to evaluate and the parts of network
 and optimizer. Rates, windows and length are our own choice, and rows have 1,024 tokens.

@@ -15,7 +15,7 @@ Rates by batch, of the reference's convergence points: 16 rows 4e-4 with 2,048 r
 (194,560 rows to the target), 32 rows 8e-4 with 4,096 (234,837), 64 rows 1e-3 with 12,288 (301,056).
 Flags go with the batch, and warm-up with a guessed epoch, as `c4_llama31_8b` says.
 
-Expected: not known. It has not been trained: neither the data nor the machines were at hand.
+Expected: unknown. It has not been trained, for lack of the data and the machines.
 
 Source: mlcommons/training, `small_llm_moe_pretraining/primus/conf/gpt_oss_20B-pretrain.yaml`, and
 the files of AMD-AGI/Primus that it extends; mlcommons/training_policies, `training_rules.adoc`;

@@ -6,7 +6,7 @@ Use it to try a run of image classification with a residual network: small image
 a small network, and a target that it reaches in a few epochs. Its time says nothing about ImageNet,
 and no benchmark's export takes it.
 
-Source: the network's blocks are those of He et al. 2015; sizes and rates are arbitrary.
+Source: He et al. 2015 for the network's blocks; sizes and rates are arbitrary.
 """
 
 from dawnjax.own import Evaluation, Experiment, ResNet, Sgd, Synthetic, Target, WarmupCosine

@@ -13,7 +13,7 @@ trained at full size; `docs/what_ran_where.md` says what was run.
 
 Source: Seo et al. 2017 (arXiv 1611.01603), section 4.1 for the network, its dropout and the moving
 average of the weights; batch of 40, Adam at 0.001 with betas of 0.9 and gradients clipped to a norm
-of 5 are those of AllenNLP's configuration of the same network (allenai/allennlp, `bidaf.jsonnet`).
+of 5 come from AllenNLP's configuration of the same network (allenai/allennlp, `bidaf.jsonnet`).
 """
 
 from dawnjax.own import Adam, BiDAF, Constant, Evaluation, Experiment, SpanAnswering, Squad, Target

@@ -2,7 +2,7 @@
 
     dawnjax train --experiment=wikipedia_llama_small --data.data_dir=data/squad_text
 
-The data are those of `wikipedia_bytes_small`, whose docstring prepares them. 4 layers of width 128
+`wikipedia_bytes_small` has the same data, and the commands that prepare them. 4 layers of width 128
 with 4 query heads, 2 key and value heads and document masks: 853,376 parameters. Adam, a cosine;
 300 steps of 8 rows of 256 bytes. An evaluation takes the first 65,536 tokens to predict.
 

@@ -14,10 +14,10 @@ Not yet measured. It is meant for one machine of 8 GPUs or TPU cores.
 
 Source: mlcommons/training, `rnn_translator/pytorch`: the defaults of `train.py`'s flags, for v0.6
 and v0.7; that file's `--score-only -lc --tokenize intl` for how BLEU is computed. Three things
-differ. The reference clips the gradient of a sentence's summed loss to 5.0; ours is
-of the mean over tokens, of which a sentence has about 30, hence 0.17. Its warm-up is exponential
-and ours linear. Its batches are of 128 pairs a worker; 64 rows hold about as many. The target is
-the one that the logs of MLPerf Training v0.5 state; later rounds have 24.0.
+differ. The reference clips the gradient of a sentence's summed loss to 5.0; this recipe clips the
+gradient of the mean over tokens, about 30 a sentence, to 0.17. The reference's warm-up is
+exponential, and this one linear. Its batches are of 128 pairs a worker; 64 rows hold about as many.
+The target comes from the logs of MLPerf Training v0.5; later rounds have 24.0.
 """
 
 from dawnjax.own import (
