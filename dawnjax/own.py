@@ -1,7 +1,7 @@
 """All that a file of one's own imports: `from dawnjax.own import Experiment, ImageArrays, Task`.
 
 Names are loaded when they are first used, so that a file loads no model or data set of the others.
-`own.pyi` lists them, for type checkers and for this module; docs/own.md says what each is for.
+`own.pyi` lists them, for type checkers and for this module; docs/extending.md says what each is for.
 """
 
 import ast
@@ -21,7 +21,7 @@ def _owners() -> dict[str, str]:
 
 def __getattr__(name: str) -> Any:
     if name not in _owners():
-        raise AttributeError(f"dawnjax.own has no {name}; docs/own.md lists what it has")
+        raise AttributeError(f"dawnjax.own has no {name}; docs/extending.md lists what it has")
     return getattr(importlib.import_module(_owners()[name]), name)
 
 
