@@ -50,6 +50,10 @@ settings.register_profile(
 settings.load_profile("alike")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update", action="store_true", help="write tests/golden/*.txt anew")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put tests that wait first, then the dearest: each worker begins with its part in this order.
 

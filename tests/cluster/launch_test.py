@@ -10,26 +10,6 @@ from dawnjax.__main__ import main
 from dawnjax.cluster import launcher, node_devices
 
 
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        ([], "no command given"),
-        (["--"], "no command given"),
-        (["train"], "'train' is no flag; write the command after --"),
-        (["--process=3", "--", "train"], "unknown flag --process; did you mean --processes?"),
-        (["--processes=0", "--", "train"], "--processes=0"),
-        (["--platform=abacus", "--", "train"], "--platform=abacus"),
-        (["--", "launch"], "launch cannot launch itself"),
-    ],
-)
-def test_wrong_use_is_one_line_and_status_2(argv, message, capsys):
-    assert main(["launch", *argv]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("dawnjax launch: ")
-    assert message in error
-    assert error.count("\n") == 1
-
-
 def test_a_gpu_that_is_not_there_is_not_replaced_by_the_cpu(capsys, monkeypatch):
     monkeypatch.setattr(launcher, "launch", lambda plan: launcher.Ended(0, ""))
     monkeypatch.setenv("JAX_PLATFORMS", "")

@@ -5,11 +5,11 @@ import shutil
 
 import pytest
 from made_runs import write_run
-from made_studies import DIGITS, made_study
+from made_studies import made_study
 from told import told
 
 from dawnjax.__main__ import main
-from dawnjax.study.design import Study, StudyFolder, arms_of
+from dawnjax.study.design import StudyFolder
 
 
 @pytest.fixture
@@ -176,13 +176,6 @@ def test_a_gate_on_a_study_gives_the_reasons_of_arms_that_fail_it(tmp_path, caps
     assert all("undecided at 500 s: " in reason for reason in reasons)
 
 
-def test_a_study_of_one_arm_needs_another_side(tmp_path, capsys):
-    study = Study(experiment="digits", seeds=1)
-    StudyFolder(tmp_path).write(study, arms_of(study, (), DIGITS))
-    assert main(["compare", str(tmp_path)]) == 2
-    assert "is a study of one arm; give the other side" in capsys.readouterr().err
-
-
 def test_runs_of_two_experiments_in_a_folder_are_chosen_by_their_source(tmp_path, capsys):
     write_run(tmp_path / "one" / "0", identity="one")
     write_run(tmp_path / "two" / "0", identity="two")
@@ -194,24 +187,6 @@ def test_runs_of_two_experiments_in_a_folder_are_chosen_by_their_source(tmp_path
     assert main(["compare", f"{tmp_path}#{source}", beside]) == 0
     assert main(["compare", f"{tmp_path}#none", beside]) == 2
     assert "has no training entry 'none'" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("argv", "line"),
-    [
-        (["{a}"], "two things are compared, and"),
-        (["{a}", "{a}", "{a}"], "two things are compared, and 3 were given"),
-        (["{a}", "{a}", "--margin=0"], "--margin=0 must lie between 0 and 1"),
-        (["{a}", "{a}", "--fail_if_slower_by=1"], "--fail_if_slower_by=1 must lie between 0 and 1"),
-        (["{a}", "{a}/nothing"], "there is nothing at"),
-        (["--ladder", *["{a}"] * 6, "--fail_if_slower_by=0.05"], "a ladder is no gate"),
-        (["--ladder", *["{a}"] * 6, "--fail_if_worse_by=0.05"], "a ladder is no gate"),
-    ],
-)
-def test_wrong_use_is_one_line(folders, capsys, argv, line):
-    assert main(["compare", *(word.format(a=f"{folders}/a") for word in argv)]) == 2
-    error = capsys.readouterr().err
-    assert line in error and error.count("\n") == 1
 
 
 def test_official_entries_of_different_targets_are_not_compared(tmp_path, capsys, test_data):

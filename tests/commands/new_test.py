@@ -33,25 +33,3 @@ def test_a_new_file_is_one_of_the_page_under_its_own_name(
     unnamed = [re.sub(r'name="\w+",\n', "", block) for block in BLOCKS]
     assert re.sub(r'name="\w+",\n', "", text) in unnamed
     ast.parse(text)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["there"], "there.py exists already"),
-        (["a b"], "cannot name an experiment"),
-        (["digits"], "'digits' is an experiment here"),
-        (["json"], "'json' is an experiment here or a module"),
-        (["none/mine"], "there is no folder none"),
-        (["mine", "--kind=translation"], "classification"),
-        ([], "one name is needed"),
-    ],
-)
-def test_a_wrong_use_is_one_line_and_writes_nothing(arguments, said, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    Path("there.py").write_text("kept")
-    assert main(["new", *arguments]) == 2
-    error = capsys.readouterr().err
-    assert said in error and error.count("\n") == 1
-    assert [path.name for path in Path().iterdir()] == ["there.py"]
-    assert Path("there.py").read_text() == "kept"

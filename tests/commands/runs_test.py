@@ -2,7 +2,6 @@
 
 import os
 
-import pytest
 from made_runs import write_run
 from told import told
 
@@ -49,18 +48,3 @@ def test_a_damaged_run_is_named_and_the_others_are_listed(tmp_path, capsys):
     captured = capsys.readouterr()
     assert "good" in captured.out and "broken" not in captured.out
     assert captured.err.count("\n") == 1 and "broken" in captured.err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["nowhere"], "there is no folder nowhere"),
-        (["a", "b"], "one folder is listed"),
-        (["."], "holds no run"),
-    ],
-)
-def test_wrong_use_is_one_line(tmp_path, monkeypatch, capsys, arguments, said):
-    monkeypatch.chdir(tmp_path)
-    assert main(["runs", *arguments]) == 2
-    error = capsys.readouterr().err
-    assert said in error and error.count("\n") == 1

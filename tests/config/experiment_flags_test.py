@@ -16,7 +16,6 @@ from dawnjax.config.experiment import Experiment, Muon, Observation, Sgd, Warmup
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.config.experiment_modules import experiment_names, load_experiment
 from dawnjax.config.observations import all_observations, observations_of
-from dawnjax.errors import ConfigError
 from dawnjax.models.configs.resnet import ResNet
 
 
@@ -81,68 +80,6 @@ def test_a_variant_is_chosen_and_has_its_own_flags():
     assert kept == dataclasses.replace(base, momentum=0.5)
 
 
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["--experiment=digit"], "did you mean 'digits'"),
-        (["--experiment=nowhere/x.py"], "no experiment file nowhere/x.py"),
-        ([], "--experiment is missing"),
-        (["--experiment=digits", "--optimizer.learning_rate=1"], "optimizer.base_learning_rate"),
-        (["--experiment=digits", "--global_batch_sise=1"], "did you mean --global_batch_size"),
-        (["--experiment=digits", "--base_learning_rate=0.1"], "optimizer.base_learning_rate"),
-        (["--experiment=digits", "--global_batch_size=1e3"], "--global_batch_size=1e3"),
-        (["--experiment=digits", "--num_epochs=many"], "--num_epochs=many"),
-        (["--experiment=digits", "--num_epochs=inf"], "finite"),
-        (["--experiment=digits", "--optimizer=adagrad"], "choose one of sgd, muon"),
-        (["--experiment=digits", "--model.stage_sizes=1,b"], "integers|int"),
-        (["--experiment=digits", "--compute_dtype=float8"], "compute_dtype"),
-        (["--experiment=digits", "--seed=-1"], "seed"),
-        (["--experiment=digits", "--tensorboard=maybe"], "--tensorboard=maybe must be true or"),
-        (["--experiment=digits", "--optimizer.sgd_momentum=1"], "unknown flag"),
-        (
-            ["--experiment=digits", "--task.augmentation.max_translation_pixels=-1"],
-            "augmentation.max_translation_pixels=-1.0 must be 0 or more",
-        ),
-        (["--experiment=digits", "--task.augmentation.max_scale_fraction=1"], "lie in"),
-    ],
-)
-def test_wrong_use_is_one_line_that_names_it(argv, message):
-    with pytest.raises(ConfigError, match=message) as caught:
-        parse_request("train", argv)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["--schedule.warmup_epochs=1000"], "schedule.warmup_epochs=1000.0 must be shorter"),
-        (["--batch_norm_group_size=7"], "divide the global batch"),
-        (["--targets.0.metric=bleu"], "known metrics"),
-        (["--targets.0.value=99.15"], "did you mean 0.9915"),
-        (["--global_batch_size=0"], "global_batch_size=0 must be 1 or more"),
-        (["--global_batch_size=901", "--batch_norm_group_size=901"], "900 training examples"),
-        (["--num_epochs=0"], "num_epochs"),
-        (["--evaluation.weights=ema"], "ema_decay"),
-        (["--evaluation.every_epochs=0"], "every_epochs"),
-        (["--evaluation.first_epoch=1000"], "first_epoch"),
-        (["--optimizer.momentum=1"], "optimizer.momentum"),
-        (["--task.label_smoothing=1"], "label_smoothing"),
-        (
-            ["--task.augmentation.max_translation_pixels=1e9"],
-            "task.augmentation.max_translation_pixels=1000000000.0 must be at most 7: the images "
-            "have 8 pixels",
-        ),
-        (["--task.augmentation.cutout_pixels=9"], "cutout_pixels=9 must be at most 8"),
-        (["--num_epochs=1e308"], "the run's length makes more than"),
-    ],
-)
-def test_impossible_combinations_are_refused(argv, message):
-    with pytest.raises(ConfigError, match=message) as caught:
-        experiment = request(*argv).experiment
-        experiment.validate(experiment.data.spec())
-    assert "\n" not in str(caught.value)
-
-
 def test_help_lists_every_leaf_with_its_default():
     with pytest.raises(command_line.HelpRequested) as caught:
         parse_request("train", ["--experiment=digits", "--help"])
@@ -160,23 +97,6 @@ def test_an_experiment_of_ones_own(tmp_path):
         "EXPERIMENT = dataclasses.replace(load_experiment('digits'), name='mine', num_epochs=3)\n"
     )
     assert load_experiment(str(file)).num_epochs == 3
-    file.write_text("x = 1\n")
-    with pytest.raises(ConfigError, match="does not define EXPERIMENT"):
-        load_experiment(str(file))
-    file.write_text("import nothing_of_that_name\n")
-    with pytest.raises(ConfigError, match=r"mine\.py:1: ModuleNotFoundError"):
-        load_experiment(str(file))
-    file.write_text(
-        "import dataclasses\n"
-        "from dawnjax.own import load_experiment\n"
-        "target = load_experiment('digits').targets[0]\n"
-        "EXPERIMENT = dataclasses.replace(load_experiment('digits'), targets=target)\n"
-    )
-    with pytest.raises(ConfigError, match="wrong type"):
-        parse_request("train", [f"--experiment={file}"])
-    file.write_text("def broken(:\n")
-    with pytest.raises(ConfigError, match=r"mine\.py:1: SyntaxError"):
-        load_experiment(str(file))
 
 
 def derived(file, **changes):
@@ -208,15 +128,6 @@ def test_a_file_has_the_tiny_variant_that_its_model_gives(tmp_path):
     file = tmp_path / "mine.py"
     tiny = load_experiment(derived(file, name="'mine'"), is_tiny=True)
     assert (tiny.name, tiny.model) == ("mine_tiny", load_experiment("digits").model.tiny())
-    file.write_text(
-        "import dataclasses\n"
-        "from dawnjax.own import load_experiment\n"
-        "@dataclasses.dataclass(frozen=True)\n"
-        "class Net:\n    TAG = 'net'\n"
-        "EXPERIMENT = dataclasses.replace(load_experiment('digits'), name='own', model=Net())\n"
-    )
-    with pytest.raises(ConfigError, match="own has no tiny variant: .* model=net has no tiny"):
-        load_experiment(str(file), is_tiny=True)
 
 
 def test_observations_are_of_experiments_that_are_there():
@@ -242,12 +153,6 @@ def test_a_file_with_the_name_of_a_built_in_experiment_is_told_apart(tmp_path):
     assert same.overrides == {}
     renamed = parse_request("train", ["--experiment=" + derived(file, name="'mine'", **changes)])[0]
     assert renamed.overrides == {}
-
-
-@pytest.mark.parametrize("name", ["../../esc", "/tmp/esc", "", ".hidden", "a b", "x" * 81])
-def test_a_name_that_is_no_name_of_a_file_is_refused(tmp_path, name):
-    with pytest.raises(ConfigError, match=r"mine\.py: name=.* it names a file"):
-        load_experiment(derived(tmp_path / "mine.py", name=repr(name)))
 
 
 def test_list_never_cuts_a_name(capsys, monkeypatch, tmp_path):
@@ -301,10 +206,6 @@ def test_an_experiment_with_data_of_its_own(tmp_path):
     assert type(data).__name__ == "Mine" and data.num_classes == 7 and data.hue == 5
     on_synthetic, _ = parse_request("train", [argv[0], "--data=synthetic"])
     assert type(on_synthetic.experiment.data).__name__ == "Synthetic"
-    # Without a name of its own it would be taken for the class that it is made from.
-    file.write_text(OWN_DATA.replace('TAG: ClassVar[str] = "mine"', ""))
-    with pytest.raises(ConfigError, match="TAG = 'synthetic' of Mine is taken"):
-        parse_request("train", argv)
 
 
 @pytest.mark.parametrize("name", experiment_names())
@@ -372,37 +273,3 @@ def test_output_that_cannot_be_written_is_one_line():
     process.stdout.close()
     assert process.stderr.read() == ""
     process.wait()
-
-
-@pytest.mark.parametrize(
-    ("field", "named"),
-    [
-        ("num_epochs=lambda: 1", "num_epochs"),
-        ("target_note=lambda: 1", "target_note"),
-        ("observations=(lambda: 1,)", "observations"),
-        ("model=Net()", "model.sizes"),
-        ("task=Unknown()", "name 'Nothing' is not defined"),
-    ],
-)
-def test_a_field_that_no_log_could_hold_is_refused_by_name(field, named, tmp_path):
-    file = tmp_path / "own.py"
-    file.write_text(f"""
-import dataclasses
-from dawnjax.own import Classification, ResNet, load_experiment
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Net(ResNet):
-    TAG = "net"
-    sizes: tuple[int, ...] = (lambda: 1,)
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Unknown(Classification):
-    TAG = "unknown"
-    extra: "Nothing" = 3
-
-EXPERIMENT = dataclasses.replace(load_experiment("digits"), {field})
-""")
-    with pytest.raises(ConfigError, match=named) as caught:
-        parse_request("train", [f"--experiment={file}"])
-    assert "a field is a bool, int, float, str" in str(caught.value)
-    assert "\n" not in str(caught.value)

@@ -8,7 +8,6 @@ from collections.abc import Callable
 import pytest
 from retold_runs import Event, cifar10, error_of, export, only_entry, result_of, retold
 
-from dawnjax.__main__ import main
 from dawnjax.config.experiment_modules import experiment_names, load_experiment
 
 pytestmark = pytest.mark.compiles
@@ -95,8 +94,3 @@ def test_the_name_of_a_benchmark_is_no_mathematics():
         "gpt_oss_20b": "gpt_oss_20b",
         "llama2_70b_lora": "llama2_70b_lora",
     }
-
-
-def test_no_flag_makes_an_experiment_a_benchmark(capsys):
-    assert main(["train", "--experiment=digits", "--mlperf_benchmark=resnet"]) == 2
-    assert "unknown flag --mlperf_benchmark" in capsys.readouterr().err

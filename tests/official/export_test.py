@@ -273,29 +273,6 @@ def test_trials_of_one_result_differ_in_their_seed_only(trained, trials, tmp_pat
     assert "has the seed 3" in error_of(capsys, *argv, str(again))
 
 
-@pytest.mark.parametrize(
-    "argv,reason",
-    [
-        ([], "--format is missing"),
-        (["--format=mlperf"], "--out is missing"),
-        (["--format=mlperf", "--out=o"], "no run directory"),
-        (["--format=mlperf", "--out=o", "RUN"], "--submitter is missing"),
-        (
-            ["--format=mlperf", "--out=o", "RUN", "--submitter=L", "--system=../x"],
-            "--system='../x'",
-        ),
-        (["--format=mlperf", "--out=RUN", "RUN", "--submitter=L"], "is not empty"),
-        (["--format=mlperf", "--out=o", "nowhere", "--submitter=L"], "nowhere is no run directory"),
-        (["--format=both", "--out=o", "RUN"], "--format"),
-    ],
-)
-def test_wrong_use(trained, tmp_path, monkeypatch, capsys, argv, reason):
-    monkeypatch.chdir(tmp_path)
-    given = [argument.replace("RUN", str(trained)) for argument in argv]
-    assert reason in error_of(capsys, *given)
-    assert not (tmp_path / "o").exists()
-
-
 def test_a_log_that_says_nothing_names_its_run(trained, tmp_path, capsys):
     run = tmp_path / "silent"
     run.mkdir()

@@ -162,26 +162,6 @@ def test_the_command_says_what_it_did_not_take(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "argv,message",
-    [
-        (["--out=x.jsonl"], "no path given"),
-        (["."], "--out is missing"),
-        ([".", "--out=."], "is a folder"),
-        ([".", ".", "--out=x.jsonl"], "given twice"),
-        (["no/such/place", "--out=x.jsonl"], "cannot read"),
-        ([".", "--outt=x"], "did you mean --out?"),
-    ],
-)
-def test_wrong_use_is_one_line(tmp_path, monkeypatch, capsys, argv, message):
-    monkeypatch.chdir(tmp_path)
-    assert main(["import", *argv]) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1
-    assert not (tmp_path / "x.jsonl").exists()
-
-
-@pytest.mark.parametrize(
     "hardware,kind,counts",
     [
         ("16 p3.16xlarge (AWS)", "GPU", (128, 16)),

@@ -8,7 +8,6 @@ import pytest
 from made_entries import make_entry, make_trial
 from official_sources import LATER, LOG, RESULT, only_rejection, regular, tar_of
 
-from dawnjax.__main__ import main
 from dawnjax.analysis.loading import Entries
 from dawnjax.commands.import_results import write_tables
 from dawnjax.official.importer import import_results
@@ -79,23 +78,6 @@ def test_a_file_that_cannot_be_written_whole_leaves_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_what_there_was_instead_of_results_is_said(tmp_path, capsys):
-    out, empty, run = tmp_path / "out.jsonl", tmp_path / "empty", tmp_path / "run"
-    empty.mkdir()
-    run.mkdir()
-    (run / "experiment.json").write_text("{}")
-    for path, said in ((empty, "which is empty"), (run, "dawnjax report RUN_DIR")):
-        assert main(["import", str(path), f"--out={out}"]) == 1
-        (line,) = capsys.readouterr().err.splitlines()
-        assert said in line
-    log = tmp_path / "result_0.txt"
-    log.write_bytes(LOG)
-    assert main(["import", str(log), f"--out={log}"]) == 2
-    assert "would be overwritten" in capsys.readouterr().err
-    assert log.read_bytes() == LOG
-    assert not out.exists()
-
-
 def test_tables_have_every_field_of_entries_trials_and_evaluations(tmp_path, capsys):
     trials = [
         make_trial(seconds, 3.0, curve=[(1, 5.0, 90.0), (2, 9.0, 94.0)]) for seconds in (9, 8)
@@ -117,15 +99,3 @@ def test_tables_have_every_field_of_entries_trials_and_evaluations(tmp_path, cap
     assert tables["trials"][1]["time_to_accuracy_seconds"] == "8"
     assert tables["evaluations"][3]["trial"] == "1" and tables["evaluations"][3]["value"] == "94.0"
     assert "entries.csv: 1 rows" in capsys.readouterr().out
-
-
-def test_an_import_needs_a_place_to_write_to(tmp_path, capsys):
-    source = tmp_path / "source"
-    source.mkdir()
-    (tmp_path / "file").write_text("")
-    assert main(["import", str(source)]) == 2
-    assert "--out is missing" in capsys.readouterr().err
-    assert main(["import", str(source), f"--csv={tmp_path / 'file'}"]) == 2
-    assert "is no folder" in capsys.readouterr().err
-    assert main(["import", str(source), f"--csv={tmp_path / 'tables'}"]) == 1
-    assert "nothing was written" in capsys.readouterr().err and not (tmp_path / "tables").exists()

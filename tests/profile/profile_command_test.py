@@ -208,23 +208,6 @@ def test_flops_are_divided_by_the_devices_also_where_several_share_a_batch(tmp_p
     assert split["model_flops_per_step"] <= split["executed_flops_per_step"]
 
 
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        ([], "one run directory or experiment is needed"),
-        (["/no/such/run"], "holds no profile"),
-        (["/a", "/b"], "2 given"),
-        (["--experiment=digits", "a"], "not both"),
-        (["/a", "--twin"], "name an experiment"),
-        (["--experiment=digits", "--profile.seconds=0"], "profile.seconds=0.0"),
-    ],
-)
-def test_wrong_use_is_one_line(argv, message, capsys):
-    assert main(["profile", *argv]) == 2
-    error = capsys.readouterr().err
-    assert message in error and error.count("\n") == 1
-
-
 def recipe_of(num_devices: int, *flags: str):
     request, _ = parse_request("train", [*SMALL, *flags])
     experiment = request.experiment

@@ -27,31 +27,6 @@ def test_the_tracks_are_listed_and_shown(capsys):
     assert (told["budget"], told["budget_unit"]) == (60, "seconds")
 
 
-@pytest.mark.parametrize(
-    ("argv", "line"),
-    [
-        (["submitt"], "no part 'submitt'; did you mean 'submit'?"),
-        (["tracks", "digit"], "no track 'digit'; did you mean 'digits'?"),
-        (["new", "mine"], "--track is missing"),
-        (["new", "digits", "--track=digits"], "is an experiment here"),
-        (["tracks", "digits", "--data_dir=x"], "unknown flag --data_dir"),
-        (["submit"], "one recipe's file is needed, and 0 were given"),
-        (["submit", "mine.py"], "--track is missing"),
-        (["submit", "mine.py", "--track=digits"], "there is no file mine.py"),
-        (["board", "entries", "--track=digits"], "unknown flag --track"),
-        (["board", "nowhere"], "there is no folder nowhere"),
-        (["board"], "one folder of entries is needed, and 0 were given"),
-        (["verify", "nowhere"], "there is no folder nowhere"),
-        (["verify"], "one entry is needed, and 0 were given"),
-    ],
-)
-def test_wrong_use_is_one_line(argv, line, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert main(["race", *argv]) == 2
-    said = capsys.readouterr().err
-    assert line in said and said.count("\n") == 1 and not list(tmp_path.iterdir())
-
-
 def test_a_new_recipe_is_submitted_and_shown(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["race", "new", "mine", "--track=digits"]) == 0

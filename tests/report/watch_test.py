@@ -117,12 +117,3 @@ def test_ctrl_c_ends_it_and_tells_how_often_it_was_asked(tmp_path, monkeypatch, 
     shown = capsys.readouterr()
     result = json.loads(shown.out)["result"]
     assert result["pages"] == 1 and result["url"] in shown.err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"), [([], "no run given"), (["nowhere"], "there is no folder nowhere")]
-)
-def test_wrong_use_is_one_line(arguments, said, capsys):
-    assert main(["watch", *arguments]) == 2
-    error = capsys.readouterr().err
-    assert said in error and error.count("\n") == 1

@@ -115,9 +115,7 @@ def test_a_tracker_that_hangs_holds_no_run_up(monkeypatch, tmp_path):
     assert said == ["wandb did not finish within 0.2 s"]
 
 
-def test_wrong_trackers_get_one_line(monkeypatch, tmp_path, capsys):
-    assert main([*SMALL, "--tracker=neptune", f"--run_dir={tmp_path}/a"]) == 2
-    assert "there are wandb, mlflow" in capsys.readouterr().err
+def test_a_tracker_that_is_not_installed_gets_one_line(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(trackers.importlib.util, "find_spec", lambda name: None)
     assert main([*SMALL, "--tracker=mlflow", f"--run_dir={tmp_path}/a"]) == 2
     assert 'pip install "dawnjax[mlflow]"' in capsys.readouterr().err

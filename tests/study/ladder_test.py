@@ -194,13 +194,6 @@ def test_bad_ladders(tmp_path, capsys, flags, said):
     assert said in error and error.count("\n") == 1
 
 
-def test_four_paths_are_no_ladder(tmp_path, capsys):
-    assert main(["compare", "--ladder", *ladder(tmp_path, (1.2,) * 2)]) == 2
-    assert "--ladder takes A1 B1 A2 B2 A3 B3 or more; 4 were given" in capsys.readouterr().err
-    assert main(["compare", "--sizes=1,2", "a", "b"]) == 2
-    assert "--sizes goes with --ladder" in capsys.readouterr().err
-
-
 def arms(**fields):
     study = Study(experiment="wikipedia_bytes_small", kind="ladder", **fields)
     return arms_of(study, (), load_experiment("wikipedia_bytes_small"))
@@ -221,29 +214,3 @@ def test_the_arms_of_a_ladder():
         ("--model.width=96", "--max_steps=30", whole),
         ("--model.width=96", "--max_steps=30", whole, "--model.unet_skips=false"),
     ]
-
-
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"axes": ("model.width=32,64,96",)}, "kind ladder needs change"),
-        ({"change": ("model.unet_skips=false",)}, "kind ladder needs axes"),
-        (
-            {"axes": ("model.width=32,64",), "change": ("a=1",)},
-            "one value for each of 3 or more sizes",
-        ),
-        (
-            {"axes": ("model.width=32,64,96", "max_steps=1,2"), "change": ("a=1",)},
-            "one value for each of 3 or more sizes",
-        ),
-        ({"axes": ("model.width=32,64,96",), "change": ("a",)}, "change=a must be FIELD=VALUE"),
-        ({"axes": ("model.width=log(1,2)",), "change": ("a=1",)}, "is a distribution"),
-        (
-            {"axes": ("model.width=32,64,96",), "change": ("a=1",), "looks": 2, "seeds": 10},
-            "a ladder is judged once, at its end",
-        ),
-    ],
-)
-def test_ladders_that_are_none(fields, said):
-    with pytest.raises(ConfigError, match=said.replace("(", r"\(")):
-        arms(**fields)

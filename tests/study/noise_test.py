@@ -82,9 +82,3 @@ def test_what_tells_no_noise(tmp_path, capsys, finals, flags, said):
     side = write_side(tmp_path / "a", finals)
     assert main(["study", "--noise", str(side), *flags]) == 0
     assert said in capsys.readouterr().out
-
-
-def test_the_noise_of_a_grid_is_no_one_recipe(tmp_path, capsys):
-    argv = ["study", "--experiment=digits", "--axis=num_epochs=1,2", f"--out={tmp_path}/x"]
-    assert main([*argv, "--noise"]) == 2
-    assert "--noise is of one recipe" in capsys.readouterr().err

@@ -35,26 +35,6 @@ def test_an_axis_is_values_or_a_distribution():
     assert (whole.ends, whole.size) == (("3", "9"), 7)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("x=log(0.01)", "is no distribution: log(a,b), uniform(a,b), int(a,b), or VALUE,VALUE"),
-        ("x=normal(0,1)", "is no distribution"),
-        ("x=log(0,1)", "must rise from its first end above 0 to its second"),
-        ("x=uniform(2,1)", "must rise"),
-        ("x=uniform(nan,1)", "is no distribution"),
-        ("x=int(0.5,3)", "is no distribution"),
-        ("x=int(0,99999999999999999999)", "is no distribution"),
-        ("x=uniform(1.00001,1.00002)", "is narrower than the four digits"),
-        ("x=1,", "must be FIELD=VALUE,VALUE"),
-    ],
-)
-def test_an_axis_that_is_neither_is_refused(text, said):
-    with pytest.raises(ConfigError, match="axis") as refused:
-        axis_of(text)
-    assert said in str(refused.value)
-
-
 def ended_after(seconds: float | None) -> Trial:
     """A trial that reached after so long, or spent 40 s."""
     reached = seconds is not None

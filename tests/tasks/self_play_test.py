@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from dawnjax.__main__ import main
 from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.config.run_options import MeshShape
 from dawnjax.input_pipeline.datasets.go_games import GoGames
@@ -374,18 +373,3 @@ def test_a_network_begins_with_an_even_value_and_plays_every_move():
     logits, values = module(jnp.zeros((2, 6, 7, 2), bool), train=False)
     assert logits.shape == (2, 7) and values.shape == (2,)
     assert np.abs(values).max() < 1 and np.ptp(jax.nn.softmax(logits)) < 0.5
-
-
-@pytest.mark.parametrize(
-    ("argv", "line"),
-    [
-        (("plan", "--on=h100:8", "--epochs=3"), "it takes to make examples: leave out --epochs"),
-        (("record",), "record mode does not take task=self_play"),
-        (("train", "--task=professional_moves"), "choose data=go_games"),
-    ],
-)
-def test_what_self_play_cannot_do_is_one_line(argv, line, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert main([*argv[:1], "--experiment=connect_four_selfplay", *argv[1:]]) == 2
-    error = capsys.readouterr().err
-    assert line in error and error.count("\n") == 1 and not list(tmp_path.iterdir())

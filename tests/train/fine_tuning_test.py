@@ -166,12 +166,6 @@ def test_kept_classes_are_numbered_in_their_order():
         np.testing.assert_array_equal(kept["label"], expected)
 
 
-@pytest.mark.parametrize("kept", ["0", "0,0", "0,10", "-1,2"])
-def test_classes_that_there_are_not_get_one_line(kept, tmp_path, capsys):
-    assert main(["train", "digits", f"--data.kept_classes={kept}", f"--run_dir={tmp_path}/a"]) == 2
-    assert "must be two or more different labels of 0 to 9" in capsys.readouterr().err
-
-
 def test_a_subset_of_a_published_set_is_not_that_set():
     spec = DatasetSpec(
         num_train_examples=6,

@@ -9,8 +9,6 @@ import pytest
 from shared_runs import made_once
 
 from dawnjax.__main__ import main
-from dawnjax.config.experiment_flags import parse_request
-from dawnjax.errors import ConfigError
 
 SMALL = [
     "--experiment=cifar10_record",
@@ -105,13 +103,3 @@ def test_no_command_reads_it_as_a_run(record, tmp_path, capsys):
     assert "record.json: this is a file of `dawnjax record`" in error and error.count("\n") == 1
     assert main(["evaluate", str(path)]) == 2
     assert "record.json: this is a file of `dawnjax record`" in capsys.readouterr().err
-
-
-def test_what_one_program_cannot_do_is_refused():
-    from dawnjax import record_mode
-
-    request, _ = parse_request("record", [*SMALL, "--max_seconds=60"])
-    with pytest.raises(ConfigError, match="max_seconds=60"):
-        record_mode.prepare(request)
-    assert main(["record", *SMALL, "--run_dir=somewhere"]) == 2
-    assert main(["record", *SMALL, "--seeds=0"]) == 2

@@ -4,7 +4,6 @@ import jax
 import numpy as np
 import pytest
 
-from dawnjax.__main__ import main
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.errors import ConfigError
 from dawnjax.session import Session, alone, checked
@@ -17,15 +16,6 @@ def session_of(argv: list[str], num_devices: int) -> Session:
     request, _ = parse_request("train", argv)
     spec = checked(request.experiment, request.options)
     return alone(request.experiment, spec, request.options, num_devices)
-
-
-@pytest.mark.parametrize("command", ["train", "profile", "record"])
-def test_a_batch_that_the_devices_cannot_share_is_one_line(command, tmp_path, capsys):
-    out = "--out" if command == "record" else "--run_dir"
-    assert main([command, *SMALL, f"{out}={tmp_path / 'new'}"]) == 2
-    line = capsys.readouterr().err
-    assert line.startswith(f"dawnjax {command}: global_batch_size=18 does not divide among 4")
-    assert line.count("\n") == 1 and not (tmp_path / "new").exists()
 
 
 def test_a_later_stage_is_refused_by_its_own_name():

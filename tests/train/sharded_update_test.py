@@ -14,8 +14,6 @@ from first_steps import build, train_text, training
 
 from dawnjax.__main__ import main
 from dawnjax.capture import twin
-from dawnjax.config.experiment_flags import parse_request
-from dawnjax.errors import ConfigError
 from dawnjax.programs import options_for_size, state_shapes, xla_options
 from dawnjax.runs.log import read_events
 from dawnjax.train_step import Recipe
@@ -115,12 +113,6 @@ def test_as_many_devices_as_one_likes_compute_the_same_losses():
     for name, losses in found.items():
         # Sums are made in another order: 1e-5 holds for four steps.
         np.testing.assert_allclose(losses, wanted, atol=1e-5, err_msg=name)
-
-
-def test_sharded_updates_and_sharded_parameters_do_not_go_together():
-    request, _ = parse_request("train", [*SMALL, "--weight_update_sharding", "--mesh.fsdp=2"])
-    with pytest.raises(ConfigError, match=r"mesh.fsdp=2 splits the optimizer's state already"):
-        request.options.validate()
 
 
 @pytest.mark.parametrize(

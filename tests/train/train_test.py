@@ -165,15 +165,6 @@ def test_a_run_directory_that_was_edited_does_not_pass_the_check(train, tmp_path
     assert check_run(run_dir) == ([], [])
 
 
-@pytest.mark.parametrize("name", ["lr[0.1]", "what?", "a*b"])
-def test_a_path_that_orbax_takes_for_a_pattern_is_refused(name, tmp_path, capsys):
-    """Its checkpoints would be saved, verify, and never be read."""
-    status = main(["train", "--experiment=synthetic_image", f"--run_dir={tmp_path / name}"])
-    error = capsys.readouterr().err
-    assert status == 2 and "takes for a pattern" in error and error.count("\n") == 1
-    assert not (tmp_path / name).exists()
-
-
 @pytest.mark.compiles
 def test_divergence_ends_the_trial_at_its_step(train, tmp_path):
     status, result = train("--optimizer.base_learning_rate=1e30", "--schedule.warmup_epochs=0.0")
@@ -343,16 +334,6 @@ def test_the_averaged_parameters_are_evaluated_when_asked(train):
     assert raw["evaluations"][-1]["loss"] != ema["evaluations"][-1]["loss"]
 
 
-@pytest.mark.compiles
-def test_a_batch_that_does_not_divide_is_refused_before_anything_is_written(
-    train, tmp_path, capsys
-):
-    status, result = train("--global_batch_size=18", "--batch_norm_group_size=18")
-    assert status == 2 and result is None
-    assert "global_batch_size=18 does not divide among 4 devices" in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_file_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match=r"cannot write .*result\.json: Not a directory"):
@@ -445,12 +426,8 @@ def test_commands_answer_without_a_traceback(capsys):
     for argv, status, text in [
         (["--help"], 0, "commands:"),
         ([], 0, "commands:"),
-        (["trian"], 2, "did you mean 'train'"),
         (["list"], 0, "digits"),
         (["list", "--json"], 0, '"name": "digits"'),
-        (["check", "no_such_directory"], 2, "there is nothing at no_such_directory"),
-        (["evaluate"], 2, "one run directory is needed"),
-        (["evaluate", "no_such_directory"], 2, "there is nothing of that name"),
     ]:
         assert main(argv) == status, argv
         answer = capsys.readouterr()

@@ -1,0 +1,97 @@
+"""Commands with their whole answer, kept as text in the `.txt` files beside this one.
+
+A file is read from its top, in an empty folder of its own:
+
+    # a remark
+    < mine.py             writes a file, whose lines follow and begin with "|"
+    | x = 1
+    % write_run("a/0")    makes something, by a function of MAKERS
+    $ dawnjax check a     runs a command
+    dawnjax check: ...    what it answered on standard output, then on standard error
+    ? 2                   its exit status
+
+`pytest tests/golden --update` writes what the commands answer now; read the difference before you
+keep it. Wrong use, which ends with status 2, is one line on standard error and changes no file.
+"""
+
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_runs import write_run
+from made_studies import made_study
+
+from dawnjax.__main__ import main
+from dawnjax.config.experiment_modules import experiment_names
+from dawnjax.study.design import StudyFolder
+
+FILES = sorted(Path(__file__).parent.glob("*.txt"))
+
+
+def write_study(out: str, seconds: dict[str, list[float | None]]) -> None:
+    study, arms, _ = made_study(Path(out), seconds)
+    StudyFolder(Path(out)).write(study, arms)
+
+
+MAKERS = {
+    "write_run": lambda path, **facts: write_run(Path(path), **facts),
+    "write_study": write_study,
+    "make_folder": lambda path: Path(path).mkdir(parents=True),
+}
+
+
+def content(folder: Path) -> dict[str, bytes | None]:
+    """Every path below a folder, with the bytes of those that are files."""
+    return {
+        str(path): path.read_bytes() if path.is_file() else None
+        for path in sorted(folder.rglob("*"))
+        if "__pycache__" not in path.parts
+    }
+
+
+def answers(text: str, folder: Path, capsys: Any) -> Iterator[str]:
+    """The lines of a file as they are when its commands are run now."""
+    file = None
+    for line in text.splitlines():
+        mark, _, rest = line.partition(" ")
+        if mark == "<":
+            file = folder / rest
+            file.write_text("")
+        elif mark == "|" and file is not None:
+            file.write_text(file.read_text() + rest + "\n")
+        elif mark == "%":
+            eval(rest, dict(MAKERS))
+        elif mark not in ("$", "#", ""):
+            continue  # an answer
+        yield line
+        if mark == "$":
+            yield from answer(shlex.split(rest), folder, capsys)
+
+
+def answer(words: list[str], folder: Path, capsys: Any) -> Iterator[str]:
+    """What a command writes, and its status."""
+    assert words[0] == "dawnjax"
+    before = content(folder)
+    status = main(words[1:])
+    said = capsys.readouterr()
+    if status == 2:
+        assert said.out == "" and said.err.count("\n") == 1, (words, said)
+        assert content(folder) == before, words
+    text = (said.out + said.err).replace(str(folder), "FOLDER")
+    yield from text.replace(", ".join(experiment_names()), "EXPERIMENTS").splitlines()
+    yield f"? {status}"
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_commands_answer_as_they_did(file, tmp_path, monkeypatch, capsys, request):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    kept = file.read_text()
+    now = "".join(f"{line}\n" for line in answers(kept, tmp_path, capsys))
+    if request.config.getoption("--update"):
+        file.write_text(now)
+    else:
+        assert now == kept
