@@ -11,7 +11,8 @@ A file is read from its top, in an empty folder of its own:
     ? 2                   its exit status
 
 `pytest tests/golden --update` writes what the commands answer now; read the difference before you
-keep it. Wrong use, which ends with status 2, is one line on standard error and changes no file.
+keep it. A command that fails, with status 1 or 2, writes one line on standard error and changes no
+file.
 """
 
 import shlex
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_other_logs import normal, write_side
 from made_runs import write_run
 from made_studies import made_study
 
@@ -31,15 +33,24 @@ from dawnjax.study.design import StudyFolder
 FILES = sorted(Path(__file__).parent.glob("*.txt"))
 
 
+def new(path: str) -> Path:
+    """A path in a folder that is there then."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    return Path(path)
+
+
 def write_study(out: str, seconds: dict[str, list[float | None]]) -> None:
     study, arms, _ = made_study(Path(out), seconds)
     StudyFolder(Path(out)).write(study, arms)
 
 
 MAKERS = {
+    "normal": normal,
     "write_run": lambda path, **facts: write_run(Path(path), **facts),
+    "write_side": lambda path, finals, **facts: write_side(Path(path), finals, **facts),
     "write_study": write_study,
-    "make_folder": lambda path: Path(path).mkdir(parents=True),
+    "write_bytes": lambda path, content: new(path).write_bytes(content),
+    "make_folder": lambda path: Path(path).mkdir(),
 }
 
 
@@ -58,7 +69,7 @@ def answers(text: str, folder: Path, capsys: Any) -> Iterator[str]:
     for line in text.splitlines():
         mark, _, rest = line.partition(" ")
         if mark == "<":
-            file = folder / rest
+            file = new(rest)
             file.write_text("")
         elif mark == "|" and file is not None:
             file.write_text(file.read_text() + rest + "\n")
@@ -77,7 +88,7 @@ def answer(words: list[str], folder: Path, capsys: Any) -> Iterator[str]:
     before = content(folder)
     status = main(words[1:])
     said = capsys.readouterr()
-    if status == 2:
+    if status in (1, 2):
         assert said.out == "" and said.err.count("\n") == 1, (words, said)
         assert content(folder) == before, words
     text = (said.out + said.err).replace(str(folder), "FOLDER")

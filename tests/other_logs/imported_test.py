@@ -65,11 +65,3 @@ def test_folders_of_one_name_are_told_apart(tmp_path, capsys):
     file = tmp_path / "logs.jsonl"
     assert main(["import", f"{tmp_path}/x/runs", f"{tmp_path}/y/runs", f"--out={file}"]) == 0
     assert [entry.source for entry in read_entries(file)] == ["runs", "runs (another)"]
-
-
-def test_a_log_that_cannot_be_read_writes_nothing(tmp_path, capsys):
-    (tmp_path / "a.csv").write_text("step,loss\n1,3\n")
-    file = tmp_path / "logs.jsonl"
-    assert main(["import", f"{tmp_path}/a.csv", f"--out={file}"]) == 2
-    error = capsys.readouterr().err
-    assert "give --metric=COLUMN" in error and error.count("\n") == 1 and not file.exists()

@@ -101,22 +101,6 @@ def test_damaged_input_is_one_line(damage, tmp_path, capsys):
     assert "Traceback" not in error and not out.exists()
 
 
-def test_wrong_use_is_said_before_anything_is_written(tmp_path, capsys):
-    source = tmp_path / "e.jsonl"
-    write_entries(source, some_entries())
-    for argv, said in (
-        ([f"--out={tmp_path / 'o'}"], "no source given"),
-        ([str(source)], "--out is missing"),
-        ([str(tmp_path / "none.jsonl"), f"--out={tmp_path / 'o'}"], "nothing at"),
-        ([str(source), f"--out={source}"], "is a file"),
-        ([str(source), f"--out={tmp_path / 'o'}", "--until=yesterday"], "not YYYY-MM-DD"),
-        ([str(source), f"--out={tmp_path / 'o'}", "--entry_list=x"], "--paper"),
-    ):
-        assert run_command("report", argv) == 2, argv
-        assert said in capsys.readouterr().err
-    assert not (tmp_path / "o").exists()
-
-
 @pytest.mark.compiles
 def test_our_runs_show_compilation_phases_and_losses(tmp_path, compile_cache, monkeypatch):
     host = "node17-of-ann"
