@@ -17,12 +17,27 @@ AGENTS = TOP / "AGENTS.md"
 SKILLS = sorted(TOP.glob("skills/*/SKILL.md"))
 PAGES = [AGENTS, *SKILLS]
 
+SMALL = "--num_epochs=3 --model.stage_sizes=1 --model.stage_widths=8 --evaluation.first_epoch=0"
 PRELUDE = f"""
 set -euo pipefail
-dawnjax() {{ {sys.executable} -m dawnjax "$@"; }}
+# A small network that soon reaches an easy target, and few trials of it.
+dawnjax() {{
+  local more=""
+  [[ "${{2:-}}" == digits ]] && case "$1" in
+    train) more="{SMALL} --targets.0.value=0.1" ;;
+    study) more="{SMALL} --targets.0.value=0.1 --seeds=2" ;;
+  esac
+  {sys.executable} -m dawnjax "$@" $more
+}}
 python() {{ {sys.executable} "$@"; }}
-# The suite runs the tests themselves: here they are found.
-pytest() {{ (cd {TOP} && {sys.executable} -m pytest -p no:cacheprovider --collect-only -q "$@"); }}
+# The suite runs the tests themselves: here they are found, below.
+pytest() {{ printf '%q ' "$@" >> tests_to_find; echo >> tests_to_find; }}
+"""
+FINDS = """
+import pathlib, shlex, sys, pytest
+for line in pathlib.Path(sys.argv[1], "tests_to_find").read_text().splitlines():
+    status = pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", *shlex.split(line)])
+    assert status == 0, (line, status)
 """
 
 
@@ -71,3 +86,6 @@ def test_each_command_runs(page, tmp_path, compile_cache):
         timeout=500,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    if (tmp_path / "tests_to_find").exists():
+        finds = [sys.executable, "-c", FINDS, str(tmp_path)]
+        subprocess.run(finds, cwd=TOP, env=environment, timeout=500, check=True)

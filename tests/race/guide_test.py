@@ -1,6 +1,5 @@
 """The commands of docs/race.md from `race new` to `race board`, as they stand there."""
 
-import dataclasses
 import re
 import shlex
 import subprocess
@@ -9,9 +8,6 @@ from pathlib import Path
 
 import pytest
 from ordinary_user import skip_as_root
-
-from dawnjax.__main__ import main
-from dawnjax.race import tracks
 
 GUIDE = Path(__file__).parents[2] / "docs" / "race.md"
 JUDGED = (0, 6, 7)
@@ -48,20 +44,3 @@ def test_the_guide_works_word_for_word(tmp_path):
     assert (tmp_path / "entries" / "verdicts" / "mine.json").exists()
     assert re.search(r"mine +none +(accepted|slower|tie)", shown)
     assert re.search(r"kernel +program +not yet judged", shown)
-
-
-@pytest.mark.processes
-def test_the_guide_works_on_a_small_track(tmp_path, monkeypatch, capsys):
-    skip_as_root()
-    write_program(tmp_path)
-    track = tracks.read_track("digits")
-    small = dataclasses.replace(track, rounds=2)
-    monkeypatch.setattr(tracks, "read_track", lambda name: small)
-    monkeypatch.chdir(tmp_path)
-    for argv in commands():
-        if argv[1] == "race":
-            status = main(argv[1:])
-            assert status in (JUDGED if argv[2] == "verify" else (0,)), capsys.readouterr()
-    captured = capsys.readouterr()
-    assert re.search(r"round 1 of 2, seed \d+: .*; at most .* left", captured.err)
-    assert re.search(r"mine +none +(accepted|slower|tie)", captured.out)

@@ -104,7 +104,7 @@ def test_a_small_lead_is_a_tie_until_enough_rounds_exclude_the_misses_they_hide(
     assert low is not None and high is not None and low < 0.9 < 1 < high
     folder, _ = write_entry(tmp_path, "second", changes="num_epochs=17,")
     runs.times["second"] = 9.0
-    verdict, _ = verified(folder, rounds=200)
+    verdict, _ = verified(folder, rounds=80)
     assert (verdict.word, verdict.tries) == ("accepted", 2)
     with pytest.raises(ConfigError, match="--rounds=5: digits takes 20 at least"):
         verified(write_entry(tmp_path, "third", changes="num_epochs=16,")[0], rounds=5)

@@ -14,9 +14,7 @@ AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="these tests run as they 
 
 @AS_ROOT
 @pytest.mark.processes
-@pytest.mark.parametrize(
-    "name", ["sandbox_test", "cheats_test", "recipes_test", "programs_test", "guide_test"]
-)
+@pytest.mark.parametrize("name", ["sandbox_test", "cheats_test", "recipes_test", "programs_test"])
 def test_as_an_ordinary_user(name):
     passes(pytest_as_user(HERE / f"{name}.py", "not long and not parity"))
 

@@ -57,8 +57,9 @@ def ran(course, text):
     return heat, weights
 
 
-def test_the_program_of_the_guide_is_judged_by_its_answers(course):
+def test_the_program_of_the_guide_is_judged_by_its_answers(course, installation_reads):
     heat, weights = ran(course, program_of_the_guide())
+    assert installation_reads.call_count == 1
     assert weights.fault == "" and weights.quality is not None
     assert 0.97 < weights.quality < 1 and heat.seconds > 0
     assert not heat.saved.exists()  # what it saved is gone
@@ -249,6 +250,7 @@ def test_a_program_is_submitted_with_its_modules_and_races_where_it_may(tmp_path
 
 
 @pytest.mark.processes
+@pytest.mark.usefixtures("quick_compilation")
 def test_a_program_is_verified_beside_the_baseline_and_stands_on_the_board(
     tmp_path, monkeypatch, capsys
 ):

@@ -13,7 +13,7 @@ from dawnjax.race import sandbox, tracks
 from dawnjax.race.handover import Handover
 from dawnjax.race.heats import Course, Side
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("quick_compilation")]
 
 SIGNS = """
 import optax
