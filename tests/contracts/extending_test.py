@@ -191,6 +191,7 @@ def test_what_a_file_does_wrong_is_one_line(text, said, tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_killed_and_resumed_it_ends_the_same(regression, tmp_path, compile_cache, kept_programs):
     file, _, flags = regression
@@ -212,6 +213,7 @@ def test_killed_and_resumed_it_ends_the_same(regression, tmp_path, compile_cache
     np.testing.assert_array_equal(state, whole)
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_one_device_and_two_processes_of_two_train_alike(regression, tmp_path):
     _, _, flags = regression

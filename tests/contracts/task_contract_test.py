@@ -1,4 +1,4 @@
-"""Four promises of every task: one mathematics, resuming, what reads a run, and refusals.
+"""Three promises of every task: one mathematics, resuming, and what reads a run.
 
 The first two are dear: some tasks keep them at each change, and all of them every night.
 """
@@ -116,14 +116,3 @@ def test_a_run_is_evaluated_answered_and_reported(name, trained, tmp_path, capsy
         assert "defines no answer()" in capsys.readouterr().err
     assert main(["report", run, f"--out={tmp_path / 'page'}"]) == 0
     assert row.shown in (tmp_path / "page" / "index.html").read_text()
-
-
-@pytest.mark.parametrize(
-    ("name", "flags", "message"),
-    [(name, flags, message) for name, row in TABLE.items() for flags, message in row.refused],
-)
-def test_wrong_fields_are_one_line(name, flags, message, tmp_path, capsys):
-    run_dir = tmp_path / "run"
-    assert main(["train", *TABLE[name].flags, *flags, f"--run_dir={run_dir}"]) == 2
-    error = capsys.readouterr().err
-    assert message in error and "Traceback" not in error and not run_dir.exists()

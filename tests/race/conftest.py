@@ -3,7 +3,6 @@
 from unittest.mock import Mock
 
 import pytest
-
 from quick_compilation import QUICK
 
 from dawnjax.race import heats

@@ -54,7 +54,6 @@ class Row:
       answered: Field of the last evaluation that `infer` computes again; empty where it has none.
       num_answered: Examples that `infer` answers.
       shown: Text of the report's page.
-      refused: Flags that do not fit, and the text of the one line that says so.
     """
 
     flags: tuple[str, ...]
@@ -74,7 +73,6 @@ class Row:
     answered: str = ""
     num_answered: int = 0
     shown: str
-    refused: tuple[tuple[tuple[str, ...], str], ...]
 
 
 TRANSLATION = (
@@ -104,10 +102,6 @@ TABLE: dict[str, Row] = {
         answered="top_1_accuracy",
         num_answered=40,
         shown="top-1 accuracy",
-        refused=(
-            (("--targets.0.metric=bleu",), "known metrics: "),
-            (("--batch_norm_group_size=3",), "batch_norm_group_size=3"),
-        ),
     ),
     "translation": Row(
         flags=(
@@ -124,16 +118,6 @@ TABLE: dict[str, Row] = {
         answered="bleu",
         num_answered=13,
         shown="BLEU",
-        refused=(
-            (("--targets.0.metric=top_1_accuracy",), "known metrics: bleu, loss"),
-            (("--targets.0.value=0.35",), "BLEU is no fraction"),
-            (("--task.decoding.num_beams=0",), "num_beams=0 must lie in 1 to 64"),
-            (("--model.num_heads=3",), "must be a multiple of twice the 3 heads"),
-            (("--task.test_time_augmentation=flip",), "task.test_time_augmentation"),
-            (("--task.augmentation.flip=random",), "task.augmentation.flip"),
-            (("--optimizer.beta_2=1.0",), "beta_2=1.0 must lie in"),
-            (("--task.decoding.coverage_penalty=0.1",), "model=transformer does not: give 0"),
-        ),
     ),
     "gnmt": Row(
         flags=(
@@ -147,12 +131,6 @@ TABLE: dict[str, Row] = {
         answered="bleu",
         num_answered=13,
         shown="BLEU",
-        refused=(
-            (("--model.num_layers=1",), "model.num_layers=1 must be 2 or more"),
-            (("--model.initial_bound=0",), "model.initial_bound=0.0 must be above 0"),
-            (("--model.embedding_bound=0",), "model.embedding_bound=0.0 must be above 0"),
-            (("--task.scoring.tokenizer=char",), "task.scoring.tokenizer"),
-        ),
     ),
     "recommendation": Row(
         flags=(
@@ -170,13 +148,6 @@ TABLE: dict[str, Row] = {
         answered="hit_rate_at_10",
         num_answered=64,
         shown="HR@10",
-        refused=(
-            (("--model.gmf_width=0", "--model.layer_widths="), "not be empty with gmf_width=0"),
-            (("--model.layer_widths=7,4",), "begin with an even number"),
-            (("--model.layer_widths=8",), "name the input's width and a layer's or more"),
-            (("--task.num_negatives=0",), "task.num_negatives=0 must lie in 1 to 1000"),
-            (("--data.ratings_per_user=1",), "data.ratings_per_user=1 must lie in 2 to"),
-        ),
     ),
     "span_answering": Row(
         flags=(
@@ -197,11 +168,6 @@ TABLE: dict[str, Row] = {
         answered="f1_score",
         num_answered=60,
         shown="F1 score",
-        refused=(
-            (("--targets.0.value=75",), "must lie in 0 to 1"),
-            (("--task.max_answer_tokens=0",), "task.max_answer_tokens=0 must lie in 1 to 10000"),
-            (("--data.vocabulary_size=2",), "data.vocabulary_size=2 must be above 2"),
-        ),
     ),
     "object_detection": Row(
         flags=(
@@ -226,14 +192,6 @@ TABLE: dict[str, Row] = {
         answered="box_ap",
         num_answered=13,
         shown="box AP",
-        refused=(
-            (("--targets.0.value=25",), "must lie in 0 to 1"),
-            (("--targets.0.metric=mask_ap",), "known metrics: box_ap"),
-            (("--task.search.overlap=0",), "task.search.overlap=0.0 must lie in (0, 1]"),
-            (("--task.search.most=0",), "task.search.most=0 must lie in 1 to 1000"),
-            (("--task.augmentation.crop_passes=0",), "crop_passes=0 must be 1 or more"),
-            (("--model.groups=3",), "must be multiples of 3 groups"),
-        ),
     ),
     "self_play": Row(
         flags=(
@@ -254,15 +212,6 @@ TABLE: dict[str, Row] = {
         metric_atol=0.08,  # of 13 games one may go another way
         repeated=("score", "score_low"),
         shown="score",
-        refused=(
-            (("--data.game=checkers",), "data.game='checkers' must be go_NxN"),
-            (("--task.search.considered=5",), "task.search.simulations=4 must be"),
-            (("--task.gating_games=3",), "task.gating_games=3 must be even"),
-            (("--task.moves=1",), "must hold a batch of 16"),
-            (("--global_batch_size=20",), "must be a multiple of global_batch_size=20"),
-            (("--data.max_moves=5",), "data.max_moves=5 is for Go alone"),
-            (("--task=professional_moves",), "choose data=go_games"),
-        ),
     ),
     "instance_segmentation": Row(
         flags=(
@@ -290,17 +239,6 @@ TABLE: dict[str, Row] = {
         answered="mask_ar_100",
         num_answered=13,
         shown="mask AP",
-        refused=(
-            (("--data.mask_side=0",), "task=instance_segmentation needs arrays image, covered"),
-            (("--data.height=36",), "images of 36x32 must have sides that are multiples of 8"),
-            (("--task.regions.overlap=0",), "task.regions.overlap=0.0 must lie in (0, 1]"),
-            (("--task.regions.sampled_of_objects=0",), "leave 1 or more of 16 boxes"),
-            (("--task.regions.background_overlap=0.9",), "at most task.regions.object_overlap=0.7"),
-            (("--model.groups=3",), "model.groups=3 must divide all widths of the backbone"),
-            (("--model.anchor_sides=8",), "model.anchor_sides=(8,) must have 2 values or more"),
-            (("--ema_decay=0.9", "--model.frozen_stages=1"), "would average frozen parameters"),
-            (("--accumulation_steps=2",), "would change the losses of task=instance_segmentation"),
-        ),
     ),
     "language_modelling": Row(
         flags=(
@@ -325,7 +263,6 @@ TABLE: dict[str, Row] = {
         answered="loss",
         num_answered=7,
         shown="bits a byte",
-        refused=((("--model.num_heads=3",), "num_heads"),),
     ),
     "llama": Row(
         flags=(
@@ -347,15 +284,6 @@ TABLE: dict[str, Row] = {
         answered="loss",
         num_answered=7,
         shown="bits a byte",
-        refused=(
-            (("--model.num_kv_heads=3",), "num_heads=2 must be a multiple of model.num_kv_heads=3"),
-            (("--mesh.model=4",), "mesh.model=4 must divide model.num_heads=2"),
-            (("--mesh.context=3",), "mesh.context=3 must divide data.sequence_length=32"),
-            (("--mesh.expert=2",), "mesh.expert=2 must be 1: model=llama has no experts to split"),
-            (("--model.remat=some",), "--model.remat=some"),
-            (("--mesh.model=2", "--weight_update_sharding"), "mesh.model=2 splits the optimizer"),
-            (("--optimizer=muon_adam",), "optimizer=muon_adam would take the stacked layers"),
-        ),
     ),
 }
 

@@ -167,6 +167,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_a_lost_terminal_saves_and_ends(tmp_path, compile_cache):
     """As a connection that breaks: the terminal is gone, and the kernel sends SIGHUP."""
@@ -238,7 +239,7 @@ def test_asked_to_stop_in_its_profile_a_run_keeps_its_result(tmp_path, compile_c
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("keeps_checkpoints", [True, False])
+@pytest.mark.parametrize("keeps_checkpoints", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_the_clock_counts_all_but_the_gap(
     keeps_checkpoints, uninterrupted, tmp_path, compile_cache
 ):

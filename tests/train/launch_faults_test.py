@@ -170,7 +170,7 @@ def test_a_worker_killed_before_all_have_met_ends_all_at_once(
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("count", [2, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [1, pytest.param(20, marks=pytest.mark.long)])
 def test_signals_to_a_launcher_that_has_just_begun(count, tmp_path, compile_cache, campaign):
     signals = campaign(
         "signals_to_launch",

@@ -10,6 +10,8 @@ from shared_runs import made_once
 
 from dawnjax.__main__ import main
 
+pytestmark = pytest.mark.compiles
+
 SMALL = [
     "--experiment=cifar10_record",
     "--tiny",
@@ -23,11 +25,11 @@ STEPS = 8
 
 
 @pytest.fixture(scope="module")
-def record(tmp_path_factory) -> tuple[Path, dict]:
+def record(tmp_path_factory, compile_cache) -> tuple[Path, dict]:
     """The file of two seeds, and what is in it."""
 
     def make(folder: Path) -> None:
-        flags = ["--seeds=2", f"--out={folder / 'record.json'}", "--compile_cache_dir=none"]
+        flags = ["--seeds=2", f"--out={folder / 'record.json'}", compile_cache]
         # The made-up images have no 94 %: the budget is spent and the target missed.
         assert main(["record", *SMALL, *flags]) == 3
 
@@ -35,10 +37,9 @@ def record(tmp_path_factory) -> tuple[Path, dict]:
     return path, json.loads(path.read_text())
 
 
-@pytest.mark.compiles
-def test_a_run_as_one_program_is_the_loops_run(record, tmp_path):
+def test_a_run_as_one_program_is_the_loops_run(record, tmp_path, compile_cache):
     run_dir = tmp_path / "run"
-    flags = ["--profile.after_run=false", "--tensorboard=false", "--compile_cache_dir=none"]
+    flags = ["--profile.after_run=false", "--tensorboard=false", compile_cache]
     assert main(["train", *SMALL, *flags, f"--run_dir={run_dir}"]) == 0
     result = json.loads((run_dir / "result.json").read_text())
     seed = record[1]["seeds"][0]
@@ -52,7 +53,6 @@ def test_a_run_as_one_program_is_the_loops_run(record, tmp_path):
     np.testing.assert_allclose(seed["metrics"]["loss"], last["loss"], rtol=1e-3)
 
 
-@pytest.mark.compiles
 def test_seeds_are_trials_of_their_own(record):
     first, second = record[1]["seeds"]
     assert (first["seed"], second["seed"]) == (5, 6)
