@@ -25,7 +25,13 @@ os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"
 import jax
 import pytest
 from campaign import Campaign
-from costs import LIMITS, class_of, pytest_runtest_call, pytest_runtest_protocol  # noqa: F401
+from costs import (
+    LIMITS,
+    class_of,
+    pytest_runtest_call,  # noqa: F401
+    pytest_runtest_protocol,  # noqa: F401
+    pytest_runtest_setup,  # noqa: F401
+)
 from hypothesis import HealthCheck, settings
 from kept_programs import kept_programs  # noqa: F401
 from shared_runs import shared_folder

@@ -28,6 +28,8 @@ from dawnjax.programs import compile_training
 from dawnjax.runs.log import read_events
 from dawnjax.train_step import PRNG_IMPLEMENTATION, make_recipe
 
+pytestmark = pytest.mark.compiles
+
 ROOT = Path(__file__).parents[2]
 
 SMALL = [
@@ -58,7 +60,6 @@ def profiled_run(tmp_path_factory) -> tuple[Path, dict]:
     return run_dir, json.loads((run_dir / "result.json").read_text())
 
 
-@pytest.mark.compiles
 def test_a_result_says_for_each_host_where_its_time_went(profiled_run):
     run_dir, result = profiled_run
     (host,) = result["hosts"]
@@ -81,7 +82,6 @@ def test_a_result_says_for_each_host_where_its_time_went(profiled_run):
     assert check_run(run_dir)[0] == []
 
 
-@pytest.mark.compiles
 def test_the_profile_s_own_steps_are_none_of_the_run_s(profiled_run):
     run_dir, result = profiled_run
     (host,) = result["hosts"]
@@ -180,7 +180,6 @@ def test_a_damaged_trace_is_a_reason_and_no_number(profiled_run, capsys):
         trace.write_bytes(whole)
 
 
-@pytest.mark.compiles
 def test_fresh_steps_are_profiled_without_a_run(tmp_path, capsys):
     flags = [f"--run_dir={tmp_path}", "--profile.seconds=0.1"]
     assert main(["profile", *SMALL, *flags, "--twin"]) == 0
@@ -193,7 +192,6 @@ def test_fresh_steps_are_profiled_without_a_run(tmp_path, capsys):
     assert "choose another --run_dir" in capsys.readouterr().err
 
 
-@pytest.mark.compiles
 def test_flops_are_divided_by_the_devices_also_where_several_share_a_batch(tmp_path):
     flags = ["--experiment=wikipedia_llama_small", "--tiny", "--model.num_kv_heads=2"]
     quick = ["--profile.seconds=0.05", "--profile.measured_peaks=false"]
@@ -215,7 +213,6 @@ def recipe_of(num_devices: int, *flags: str):
     return make_recipe(experiment, experiment.data.spec(), mesh)
 
 
-@pytest.mark.compiles
 def test_the_twin_makes_the_same_step_without_communication():
     recipe = recipe_of(4)
     mesh = recipe.mesh
@@ -243,14 +240,12 @@ def test_the_twin_makes_the_same_step_without_communication():
     assert "all-reduce" in train_text(programs) and "all-reduce" not in text
 
 
-@pytest.mark.compiles
 def test_where_there_is_no_twin_the_reason_is_said():
     assert "one device" in twin.why_not(recipe_of(1))
     assert "sharded" in twin.why_not(recipe_of(4, "--mesh.fsdp=4"))
     assert "span devices" in twin.why_not(recipe_of(4, "--batch_norm_group_size=16"))
 
 
-@pytest.mark.compiles
 def test_measured_peaks_are_kept_while_they_hold(tmp_path, monkeypatch):
     monkeypatch.setattr("dawnjax.machine.measured_peaks.CPU_SIZES", (256, 2**20))
     path, device = tmp_path / "deep" / "peaks.json", jax.devices()[0]

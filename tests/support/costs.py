@@ -4,6 +4,7 @@ A test without a marker is of class `unit`. CPU time counts and not wall time, s
 machine fails no test; processes that a test started and waited for are included.
 """
 
+import contextlib
 import json
 import os
 import resource
@@ -38,9 +39,9 @@ def spent_seconds() -> float:
     return time.process_time() + children.ru_utime + children.ru_stime
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Fail a test whose body costs more than its class; what fixtures cost is shared by several."""
+@contextlib.contextmanager
+def _charged(item: pytest.Item, what: str) -> Iterator[None]:
+    """Fail a test of which a part costs more than its class."""
     before = spent_seconds()
     yield
     seconds, name = spent_seconds() - before, class_of(item)
@@ -48,11 +49,24 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     if seconds > SLACK * LIMITS[name] and not is_long:
         larger = [other for other in LIMITS if LIMITS[other] > LIMITS[name]]
         pytest.fail(
-            f"{seconds:.1f} CPU seconds; a test of class {name} has {SLACK * LIMITS[name]:g} at"
-            f" most (tests/support/costs.py). Make it cheaper"
+            f"{seconds:.1f} CPU seconds of {what}; a test of class {name} has"
+            f" {SLACK * LIMITS[name]:g} at most (tests/support/costs.py). Make it cheaper"
             + (f", or mark it {' or '.join(larger)}" if larger else ""),
             pytrace=False,
         )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    """Charge fixtures to the first test that asks for them."""
+    with _charged(item, "its fixtures"):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    with _charged(item, "its own"):
+        return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
