@@ -30,6 +30,8 @@ from dawnjax.__main__ import main
 from dawnjax.config.experiment_modules import experiment_names
 from dawnjax.study.design import StudyFolder
 
+pytestmark = pytest.mark.compiles  # a file has up to seventy commands
+
 FILES = sorted(Path(__file__).parent.glob("*.txt"))
 
 

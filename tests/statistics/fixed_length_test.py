@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from each_change import rows
 from scipy.stats import binom
 
 from dawnjax.statistics.fixed_length import FixedLength
@@ -43,7 +44,7 @@ def test_the_interval_has_the_ratios_that_the_test_does_not_exclude():
 
 
 @pytest.mark.parametrize("level", [0.01, 0.001])
-@pytest.mark.parametrize("count", [5, 12])
+@pytest.mark.parametrize("count", rows([5, 12], [5]))
 def test_equal_expected_times_are_found_different_as_rarely_as_the_level_says(count, level):
     """Every outcome by its probability: lengths are exact here, so only the misses count."""
     for reach, other in itertools.product((0.05, 0.3, 0.6, 0.8, 0.97, 1.0), (0.5, 0.8, 1.0)):

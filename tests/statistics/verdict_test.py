@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from each_change import rows
 from scipy import stats
 
 from dawnjax.statistics.contrast import p_different, ratio_of_means
@@ -200,7 +201,7 @@ def normal(random, cv, shape):
 
 
 @pytest.mark.parametrize("draw", [lognormal, normal])
-@pytest.mark.parametrize("cv", [0.004, 0.07, 0.2])  # those of the paper's entries
+@pytest.mark.parametrize("cv", rows([0.004, 0.07, 0.2], [0.07]))  # those of the paper's entries
 def test_equal_sides_differ_in_at_most_5_percent(draw, cv):
     random = np.random.default_rng(17)
     for sizes in ((3, 3), (5, 5), (10, 10), (20, 20), (5, 20)):
@@ -213,8 +214,8 @@ def test_equal_sides_differ_in_at_most_5_percent(draw, cv):
             assert min(p_values) == 1
 
 
-@pytest.mark.parametrize("failure", [1.2, 2.0, 5.0])  # a failure's time over the mean
-@pytest.mark.parametrize("reach", [0.3, 0.8, 0.95])
+@pytest.mark.parametrize("failure", rows([1.2, 2.0, 5.0], [2.0]))  # a failure's time over the mean
+@pytest.mark.parametrize("reach", rows([0.3, 0.8, 0.95], [0.8, 0.95]))
 def test_equal_sides_with_failures_differ_in_at_most_5_percent(reach, failure):
     random = np.random.default_rng(5)
     for sizes in ((3, 3), (5, 5), (10, 10), (5, 20), (20, 20), (20, 100)):
@@ -325,7 +326,7 @@ def test_stalls_of_some_trials_seldom_decide():
 
 
 @pytest.mark.parametrize(("reach", "size"), [(0.95, 20), (0.95, 40), (0.9, 5), (0.9, 30)])
-@pytest.mark.parametrize("failure", [1.2, 2.0, 5.0])
+@pytest.mark.parametrize("failure", rows([1.2, 2.0, 5.0], [2.0]))
 def test_a_side_that_misses_and_one_that_never_does(reach, size, failure):
     """Equal expected times: the side that may miss is faster when it reaches, often in all."""
     random, pairs, false, conditional = np.random.default_rng(8), 400, 0, 0
