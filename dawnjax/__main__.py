@@ -5,6 +5,7 @@ import errno
 import importlib
 import io
 import os
+import shutil
 import signal
 import sys
 import time
@@ -82,7 +83,7 @@ def run_command(name: str, argv: list[str]) -> int:
     from dawnjax import records
     from dawnjax.commands import answer
     from dawnjax.errors import ExitStatus
-    from dawnjax.text import escaped
+    from dawnjax.text import escaped, in_columns
 
     argv, wants_json = answer.asked(argv)
     with answer.standard_output_for_answers() if wants_json else contextlib.nullcontext():
@@ -94,7 +95,9 @@ def run_command(name: str, argv: list[str]) -> int:
         if wants_json and (processes is None or processes.is_first()):
             print(records.json_text(found.to_json(name)))
         elif found.text and not wants_json:
-            print(found.text)
+            is_read = sys.stdout.isatty()
+            columns = shutil.get_terminal_size().columns
+            print(in_columns(found.text, columns) if is_read else found.text)
         is_lost = _lost_reader()
     except BrokenPipeError:
         is_lost = _lost_reader()

@@ -5,6 +5,7 @@ And the one form of an interval's ends, for statistics and pages alike.
 
 import json
 import re
+import textwrap
 import unicodedata
 from collections.abc import Callable
 from typing import Any
@@ -62,6 +63,28 @@ def _escaped_letter(match: re.Match[str]) -> str:
     if letter.isprintable() or unicodedata.category(letter) == "Zs":
         return letter
     return json.dumps(letter)[1:-1]
+
+
+_WHOLE = re.compile(r"(?<!`)\bdawnjax \w|\s--\w|\x1b")
+"""Of a line that stays as it is: a command, to be copied, or colours, which have no width."""
+
+
+def in_columns(text: str, columns: int) -> str:
+    """Cut long lines between words, for a terminal; those of `_WHOLE` stay."""
+    lines = []
+    for line in text.split("\n"):
+        if len(line) <= columns or _WHOLE.search(line):
+            lines.append(line)
+            continue
+        indent = " " * (2 + len(line) - len(line.lstrip()))
+        lines += textwrap.wrap(
+            line,
+            columns,
+            subsequent_indent=indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    return "\n".join(lines)
 
 
 def spreadsheet_cell(text: str) -> str:

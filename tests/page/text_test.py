@@ -18,7 +18,7 @@ from dawnjax.report import contents, inputs, writing
 from dawnjax.runs.clock import RunClock
 from dawnjax.runs.log import RunLog
 from dawnjax.runs.privacy import Redactor
-from dawnjax.text import escaped, spreadsheet_cell, without_secrets
+from dawnjax.text import escaped, in_columns, spreadsheet_cell, without_secrets
 
 SECRET, PATH, HOST = "[secret left out]", "[path left out]", "[host left out]"
 
@@ -226,3 +226,17 @@ def test_secrets_of_flags_are_in_no_log_and_no_record(tmp_path):
     assert not [secret for secret in secrets if secret in written]
     assert written.count(SECRET) >= 8 and '"NaN"' in written
     assert HUGGING_FACE in request.experiment.xla_options[0]  # the run itself has them
+
+
+def test_a_terminal_cuts_sentences_between_words_and_no_command():
+    rows = "system  step\nv5e:8   1 ms"
+    long = "  caution: the sides were not trained alike, as their machines say"
+    command = "next: dawnjax compare studies/first studies/second --margin=0.05"
+    assert in_columns("\n".join([rows, long, command]), 40) == "\n".join(
+        [
+            rows,
+            "  caution: the sides were not trained",
+            "    alike, as their machines say",
+            command,
+        ]
+    )
