@@ -197,7 +197,7 @@ class Iso:
             return f"iso-quality: B has {there} at its first evaluation already"
         if found is None or last.other is None:
             return f"iso-quality: B has not shown {there} within its evaluations"
-        ends = "no band from fewer than 5 trials of each"
+        ends = "no band: fewer than 5 trials of each, or it begins and ends beyond B's evaluations"
         if last.low is not None and last.high is not None:
             ends = f"95 %: {in_unit(self.unit, last.low)} to {in_unit(self.unit, last.high)}"
         elif last.low is not None:
