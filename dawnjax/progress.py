@@ -252,7 +252,7 @@ class Display:
         console = _Console(file=sys.stdout, highlight=False)
         table = closing_table(result, self._experiment, self._spec)
         console.show(boxed(table, dim=(2,)))
-        for warning in result.warnings:
+        for warning in words.counted(result.warnings):
             console.show_line(f"warning: {warning}")
         console.show_line(f"result: {run_dir / 'result.json'}")
 
