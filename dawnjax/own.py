@@ -1,7 +1,8 @@
 """All that a file of one's own imports: `from dawnjax.own import Experiment, ImageArrays, Task`.
 
 Names are loaded when they are first used, so that a file loads no model or data set of the others.
-`own.pyi` lists them, for type checkers and for this module; docs/extending.md says what each is for.
+`own.pyi` lists them, for type checkers and for this module; docs/extending.md says what each is
+for.
 """
 
 import ast
