@@ -85,8 +85,10 @@ def test_a_price_is_that_of_whole_machines_with_a_network_as_fast():
     assert "no price of v7x is listed" in parse_system("v7x:8").price({}).basis
 
 
-def test_a_system_s_price_is_in_the_list():
+def test_a_system_s_price_is_in_the_list_and_of_as_many_accelerators_as_its_host_has():
     for accelerator in accelerators().values():
         listed = prices.of_device(accelerator.device.name)
-        named = [price.name for price in listed if price.terms == "on demand"]
-        assert accelerator.price in named or accelerator.price == ""
+        named = [it for it in listed if (it.name, it.terms) == (accelerator.price, "on demand")]
+        assert named or accelerator.price == ""
+        chips = accelerator.devices_per_host // accelerator.devices_per_chip
+        assert {it.accelerators for it in named if it.unit == "host"} <= {chips}
