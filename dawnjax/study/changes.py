@@ -10,7 +10,7 @@ from typing import Any
 
 from dawnjax import records
 from dawnjax.errors import RunError
-from dawnjax.page.words import of_name
+from dawnjax.page.words import of_name, rounded
 from dawnjax.runs.directory import RunDirectory, flatten, read_record
 from dawnjax.statistics.contrast import ratio_of_means
 from dawnjax.statistics.sample import SAME_LOSSES, largest_difference
@@ -68,7 +68,7 @@ def same_mathematics(first: Side, second: Side) -> tuple[bool | None, str]:
         return False, f"{words}; of a seed one side has fewer first losses that are numbers"
     worst = max(largest_difference(a.finite_losses, b.finite_losses) for a, b in pairs)
     seeds = f"{len(pairs)} seed{'s' if len(pairs) > 1 else ''}"
-    said = f"{words}; first losses of {seeds} differ by at most {worst:.1g} of the loss"
+    said = f"{words}; first losses of {seeds} differ by at most {rounded(100 * worst, 1)} %"
     return (is_one or None if worst <= SAME_LOSSES else False), said
 
 
