@@ -6,7 +6,8 @@ import shutil
 import jax
 import numpy as np
 import pytest
-from task_table import TABLE, trained_run
+from each_change import rows
+from task_table import ANSWERED_AT_EACH_CHANGE, TABLE, trained_run
 
 from dawnjax.__main__ import main
 from dawnjax.checkpoints.store import Checkpoints
@@ -21,7 +22,7 @@ def bits(array):
 
 
 @pytest.mark.compiles
-@pytest.mark.parametrize("name", TABLE)
+@pytest.mark.parametrize("name", rows(TABLE, ANSWERED_AT_EACH_CHANGE))
 def test_the_file_holds_what_the_run_evaluated(name, tmp_path, tmp_path_factory, compile_cache):
     run, out = trained_run(tmp_path_factory, name, compile_cache), tmp_path / "out"
     assert main(["export", "--format=safetensors", str(run), f"--out={out}"]) == 0

@@ -7,6 +7,7 @@ import cv2
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from each_change import rows
 from task_table import trained_run
 from trained import result_of
 
@@ -59,7 +60,7 @@ def test_images_of_the_split_have_the_accuracy_of_the_run(run_of, tmp_path, caps
     assert [line["file"][-7:] for line in lines[:3]] == ["rge.jpg", "000.png", "001.png"]
 
 
-@pytest.mark.parametrize("name", ["translation", "gnmt"])
+@pytest.mark.parametrize("name", rows(["translation", "gnmt"], ["translation"]))
 def test_sentences_are_translated_as_in_the_evaluation(name, run_of, tmp_path, capsys):
     run = run_of(name)
     data = read_run(run).experiment.data
@@ -93,7 +94,7 @@ def test_objects_are_those_that_infer_finds(run_of, tmp_path, capsys):
         np.testing.assert_allclose(boxes, theirs, atol=0.02)
 
 
-@pytest.mark.parametrize("name", ["language_modelling", "llama"])
+@pytest.mark.parametrize("name", rows(["language_modelling", "llama"], ["llama"]))
 def test_prompts_are_continued(name, run_of, tmp_path, capsys):
     run, file = run_of(name), tmp_path / "prompts.txt"
     file.write_text("abc\nkmo\r\n")
@@ -144,7 +145,9 @@ NO_IMAGE, TEXT = b"no image", "w5 w6"
         ("translation", b"a\0b", "holds a zero byte"),
         ("translation", b"w5 " * 2000, "a line at most 4,096"),
         ("span_answering", b"1", "reads no inputs of one's own"),
-        ("recommendation", b"1", "reads no inputs of one's own"),
+        pytest.param(
+            "recommendation", b"1", "reads no inputs of one's own", marks=pytest.mark.long
+        ),
     ],
 )
 def test_files_of_another_kind_are_one_line(name, content, words, run_of, tmp_path, capsys):

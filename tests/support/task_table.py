@@ -288,6 +288,13 @@ TABLE: dict[str, Row] = {
 }
 
 
+ANSWERED_AT_EACH_CHANGE = (
+    *("classification", "translation", "span_answering"),
+    *("object_detection", "self_play", "llama"),
+)
+"""Tasks whose runs are evaluated, asked and exported at each change; the others are every night."""
+
+
 def train(name: str, run_dir: Path, compile_cache: str, *flags: str) -> int:
     """Train a row's run, or resume it; gives the exit status."""
     row = TABLE[name]

@@ -36,6 +36,7 @@ def test_it_learns_to_translate_words_in_their_places():
     assert float(metrics["bleu"]) > 30
 
 
+@pytest.mark.long
 def test_evaluate_searches_with_beams_and_scores_without_case(
     tmp_path_factory, tmp_path, compile_cache, capsys
 ):

@@ -197,6 +197,7 @@ def test_a_picture_shows_the_mask_of_what_was_found():
     assert picture[250, 150].tolist() == [127, 80, 0] and not picture[350, 150].any()
 
 
+@pytest.mark.long
 @pytest.mark.compiles
 def test_infer_draws_masks_and_states_them(tmp_path_factory, compile_cache, tmp_path, capsys):
     run = copied_run(tmp_path_factory, "instance_segmentation", compile_cache, tmp_path / "run")

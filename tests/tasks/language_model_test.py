@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import small_tokens
+from each_change import rows
 from first_steps import train_steps, train_text, training
 from flax import nnx
 
@@ -220,7 +221,7 @@ def test_no_token_sees_the_future_or_another_document(changes):
 
 
 @pytest.mark.compiles
-@pytest.mark.parametrize("window", [0, 1, 5, 100])
+@pytest.mark.parametrize("window", rows([0, 1, 5, 100], [0, 5]))
 @pytest.mark.parametrize("has_documents", [True, False])
 def test_attention_in_blocks_is_that_of_one_product(window, has_documents, monkeypatch):
     monkeypatch.setattr(causal_attention, "BLOCK", 4)
@@ -601,6 +602,7 @@ def test_model_flops_hold_attention_whatever_computes_it():
     assert flops[0] == flops[1] > 0
 
 
+@pytest.mark.long
 @pytest.mark.compiles
 def test_devices_share_each_part_of_a_batch():
     """A part of a batch of 16 rows has 8; each of four devices computes two of them."""
@@ -611,6 +613,7 @@ def test_devices_share_each_part_of_a_batch():
     np.testing.assert_allclose(losses, train_steps(1, *FLAGS)[1], atol=2e-3)
 
 
+@pytest.mark.long
 @pytest.mark.compiles
 def test_devices_share_the_matrices_of_a_split_update():
     """Two layers have eight kernels of 128 x 128: of a stack of eight each device has two."""

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from each_change import rows
 from flax import nnx
 
 from dawnjax.config.experiment_modules import load_experiment
@@ -113,7 +114,7 @@ def found_by_puct(states, hope, method):
 
 
 @pytest.mark.parametrize("method", ["puct", "minigo"])
-@pytest.mark.parametrize("hope", [0.0, 3.0])
+@pytest.mark.parametrize("hope", rows([0.0, 3.0], [3.0]))
 @pytest.mark.parametrize("moves", [(), (0, 4), (4, 0, 8, 2, 1)])
 def test_puct_visits_what_a_search_written_plainly_visits(moves, hope, method):
     rules = TIC_TAC_TOE.rules()
@@ -140,7 +141,7 @@ def test_noise_of_minigo_falls_on_all_moves():
     assert prior.sum() < 1e-6
 
 
-@pytest.mark.parametrize("method", ["puct", "minigo", "gumbel"])
+@pytest.mark.parametrize("method", rows(["puct", "minigo", "gumbel"], ["gumbel"]))
 def test_a_game_is_searched_alike_alone_and_beside_others(method):
     rules = TIC_TAC_TOE.rules()
     config = GameSearch(method=method, simulations=8, considered=4)

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import jax
@@ -24,10 +23,8 @@ from dawnjax.attempt import Attempt
 from dawnjax.call_queue import CallMetrics
 from dawnjax.commands.check import check_run
 from dawnjax.errors import RunError
-from dawnjax.journal import Journal
 from dawnjax.runs.log import encode_line, read_events
 from dawnjax.stops import Stops, Wish
-from dawnjax.trials.from_log import trial_of
 from dawnjax.trials.trial import Trial
 
 FLAGS = [
@@ -262,35 +259,6 @@ def test_the_loop_reads_nothing_back_between_its_records(train, monkeypatch):
     assert len(result["first_losses"]) == 10
     with pytest.raises(AssertionError, match="read from the device"):
         int(Unread(jax.numpy.ones(())))
-
-
-@pytest.mark.compiles
-def test_a_wall_clock_set_forward_in_a_run_changes_no_time(train, tmp_path, monkeypatch):
-    real, steps = time.time, []
-
-    def stepped() -> float:
-        return real() + (3600.0 if steps else 0.0)
-
-    monkeypatch.setattr(time, "time", stepped)
-    record = Journal.record_evaluation
-
-    def record_and_step(self, step, metrics):
-        steps.append(step)  # the clock is set at the first evaluation
-        return record(self, step, metrics)
-
-    monkeypatch.setattr(Journal, "record_evaluation", record_and_step)
-    status, result = train("--num_epochs=4", "--targets.0.value=0.2", "--evaluation.first_epoch=1")
-    assert status in (0, 3)
-    events = read_events(tmp_path / "run" / "log.jsonl")
-    assert events[-1]["unix_seconds"] - events[0]["unix_seconds"] > 3600  # it was set
-    for event in events:
-        if event["unix_seconds"] - events[0]["unix_seconds"] > 3000:
-            event["unix_seconds"] -= 3600
-    unstepped = json.loads(json.dumps(trial_of(events).to_json()))
-    for name in ("time_to_accuracy_seconds", "total_seconds", "phases", "evaluations"):
-        assert result[name] == unstepped[name]
-    assert result["elapsed_seconds_to_accuracy"] == result["time_to_accuracy_seconds"]
-    assert result["total_seconds"] < 600
 
 
 @pytest.mark.compiles
