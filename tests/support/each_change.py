@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 
-def rows(names: Iterable[str], each_change: Collection[str]) -> list[Any]:
+def rows(names: Iterable[Any], each_change: Collection[Any]) -> list[Any]:
     """Parameters of a test, of which those outside `each_change` are `long`.
 
     Raises:
