@@ -64,8 +64,9 @@ def rows(path: Path, experiment: str) -> Iterator[Row]:
         found = database.execute(_METRICS, (experiment,))
         for number, row in enumerate(found, start=1):
             run, name, start, key, value, is_nan, moment, step, seed = row
-            if not isinstance(run, str) or not isinstance(key, str):
-                raise sqlite3.DataError(f"a run or a metric is called {run!r:.40}, {key!r:.40}")
+            fits = isinstance(run, str) and isinstance(key, str) and isinstance(value, int | float)
+            if not (fits and isinstance(moment, int) and isinstance(start, int | None)):
+                raise sqlite3.DataError(f"metric {number} is no number of a run: {row!r:.100}")
             # Infinity is stored as the greatest finite number. A metric may be named `step`.
             is_finite = not is_nan and abs(value) < sys.float_info.max
             cells: Cells = {key: value if is_finite else "nan"}

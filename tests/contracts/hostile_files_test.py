@@ -1,4 +1,4 @@
-"""Hostile files: each ends in one clear line, within 300 MB and 10 s."""
+"""Hostile files: each ends in one clear line, within 300 MB and 10 s of a core."""
 
 import json
 import shutil
@@ -36,7 +36,7 @@ def test_a_hostile_file_ends_in_a_line(tmp_path, names, campaign):
     hostile = campaign(
         "hostile_files",
         "hostile archives, logs, entries, run directories, studies, races and data sets",
-        f"one clear line, within {MEGABYTES} MB and {SECONDS} s",
+        f"one clear line, within {MEGABYTES} MB and {SECONDS} s of a core",
     )
     child = subprocess.Popen(
         [
@@ -65,7 +65,7 @@ def test_a_hostile_file_ends_in_a_line(tmp_path, names, campaign):
             *(["several lines"] if len(lines) > 2 else []),
             *(["lines too long"] if max(map(len, lines), default=0) > 600 else []),
             *(["too much memory"] if answer["megabytes"] > MEGABYTES else []),
-            *(["too slow"] if answer["seconds"] > hostile.within(SECONDS) else []),
+            *(["too slow"] if answer["seconds"] > SECONDS else []),
         ]
         hostile.tried(
             name,

@@ -2,20 +2,19 @@
 traceback; rows as in `hostile_data`."""
 
 import contextlib
+import functools
 import json
 import os
 import sqlite3
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from hostile_makers import DEEP, MIB, Maker, file_of, in_folder, line_of, run_of, sparse
 
 LOG = "import {path} --out={out}.jsonl"
-RUNS, CHECK = "runs {path}", "check {path}"
-SIDES = "compare {path} {path}/b"
-STUDY = "compare {path}"
-BOARD = "race board {path}"
 WEIGHTS = "train --experiment=wikipedia_llama_small --data=synthetic_tokens "
 WEIGHTS += "--initialize_from={path} --run_dir={out}"
 
@@ -34,12 +33,14 @@ ONE = """
 COUNTED = "WITH RECURSIVE c(n) AS (VALUES (1) UNION ALL SELECT n + 1 FROM c WHERE n < {}) "
 
 
-def rows(count: int, row: Callable[[int], str], head: str = "") -> Callable[[], bytes]:
-    return lambda: head.encode() + "".join(map(row, range(count))).encode()
+def rows(count: int, row: str, head: str = "", end: str = "") -> Callable[[], bytes]:
+    return lambda: (head + "".join(map(row.format, range(count))) + end).encode()
 
 
-def log(name: str, content: Callable[[], bytes]) -> Maker:
-    return file_of(f"a.{name}", content)
+def subset(number: int) -> bytes:
+    """A line with those of 19 columns that a number has as bits."""
+    cells = {"val_loss": 1} | {f"k{bit}": 1 for bit in range(19) if number >> bit & 1}
+    return json.dumps(cells).encode() + b"\n"
 
 
 def database(statements: str) -> Maker:
@@ -63,10 +64,6 @@ def varint(number: int) -> bytes:
         parts.append(number & 127 | 128)
         number >>= 7
     return bytes([*parts, number])
-
-
-def events(content: Callable[[], bytes]) -> Maker:
-    return file_of("a/events.out.tfevents.1.x", content)
 
 
 def summary(values: bytes) -> bytes:
@@ -93,18 +90,16 @@ def deep(name: str, *files: str) -> Maker:
     return make
 
 
-def beside(name: str, pipe: bool = False, **files: bytes) -> Maker:
-    """A folder with files by their paths, `__` for `/` and `_` for `.`, and perhaps a pipe."""
+def beside(pipe: str, files: Mapping[str, bytes] = MappingProxyType({})) -> Maker:
+    """A folder of files by their paths, and of a pipe."""
 
     def make(folder: Path) -> Path:
-        for key, content in files.items():
-            path = folder / "given" / key.replace("__", "/").replace("_", ".")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-        path = folder / "given" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            file_of(f"given/{name}", lambda content=content: content)(folder)
         if pipe:
-            os.mkfifo(path)
+            place = folder / "given" / pipe
+            place.parent.mkdir(parents=True, exist_ok=True)
+            os.mkfifo(place)
         return folder / "given"
 
     return make
@@ -114,6 +109,12 @@ def study(arms: int) -> bytes:
     of_arm = ",".join(f'{{"name":"a{n}","flags":[],"devices":0}}' for n in range(arms))
     record = {"schema_version": 2, "study": {}, "arms": "HERE", "looks_made": [], "origins": {}}
     return json.dumps(record).replace('"HERE"', f"[{of_arm}]").encode()
+
+
+def raced(**fields: object) -> bytes:
+    """An entry of a race."""
+    entry = {"schema_version": 3, "name": "a", "track": "digits", "date": "", "source": ""}
+    return json.dumps({**entry, "experiment": {}, "files": {}, **fields}).encode()
 
 
 def many_logs(folder: Path) -> Path:
@@ -126,279 +127,162 @@ INDEX = "model.safetensors.index.json"
 LISTS = b"[" + b"[]," * (MIB // 3 - 20) + b"1]"
 """A line of a MiB, of which 20 MB of lists come."""
 
-CASES: dict[str, tuple[str, Maker, str]] = {
-    "JSON lines of 60 MB of lists": (
-        LOG,
-        log("jsonl", lambda: (b'{"val_loss":' + LISTS + b"}\n") * 60),
-        "no number",
-    ),
-    "a JSON line of 60 MB": (
-        LOG,
-        log("jsonl", lambda: b'{"a":1}\n{"val_loss":"' + b"a" * 60 * MIB + b'"}\n'),
-        "line 2 has more than",
-    ),
-    "a JSON line 100,000 lists deep": (
-        LOG,
-        log("jsonl", lambda: b'{"a":1}\n{"val_loss":' + DEEP + b'}\n{"a":1}\n'),
-        "a.jsonl:2 is no JSON object",
-    ),
-    "JSON lines of a million names": (
-        LOG,
-        log("jsonl", rows(1_000_000, lambda n: f'{{"k{n}":{n}}}\n')),
-        "has column 10,001",
-    ),
-    "JSON lines of a million trials": (
-        LOG,
-        log("jsonl", rows(1_000_000, lambda n: f'{{"run":"{n}","step":1,"val_loss":{n}}}\n')),
-        "more than 10,000 trials",
-    ),
-    "JSON lines of many sets of columns": (
-        LOG,
-        log(
-            "jsonl",
-            rows(
-                500_000,
-                lambda n: (
-                    json.dumps({"val_loss": 1} | {f"k{b}": 1 for b in range(19) if n >> b & 1})
-                    + "\n"
-                ),
-            ),
-        ),
-        "different sets of columns",
-    ),
-    "a name of 900 KB": (
-        LOG,
-        log("jsonl", lambda: b'{"val_loss ' + b"a b " * 225_000 + b'":1}\n'),
-        "of 900,009 letters",
-    ),
+LIST_LOG = run_of(log=lambda: line_of("warning", "message", LISTS) * 40)
+NO_METRIC, NO_LINE = "no column is by its name a metric", "no line of a known form"
+
+JSON_LINES: dict[str, tuple[Callable[[], bytes], str]] = {
+    "60 MB of lists": (lambda: (b'{"val_loss":' + LISTS + b"}\n") * 60, "no number"),
+    "a line of 60 MB": (lambda: b'{}\n{"a":"' + b"a" * 60 * MIB + b'"}\n', "line 2 has more"),
+    "100,000 lists deep": (lambda: b'{}\n{"a":' + DEEP + b"}\n{}\n", ":2 is no JSON object"),
+    "a million names": (rows(10**6, '{{"k{0}":{0}}}\n'), "has column 10,001"),
+    "a million trials": (rows(10**6, '{{"run":"{0}","val_loss":{0}}}\n'), "10,000 trials"),
+    "many sets of columns": (lambda: b"".join(map(subset, range(500_000))), "sets of columns"),
+    "a name of 900 KB": (lambda: b'{"val_loss ' + b"a b " * 225_000 + b'":1}\n', "letters"),
     "names that steer a terminal": (
-        LOG,
-        log("jsonl", lambda: json.dumps({f"val_loss{n}\n\x1b[2J" * 40: 1 for n in "ab"}).encode()),
-        "no column is by its name a metric",
+        lambda: json.dumps({f"val_loss{n}\n\x1b[2J" * 40: 1 for n in "ab"}).encode(),
+        NO_METRIC,
     ),
-    "steps that are NaN": (
-        LOG,
-        log("jsonl", lambda: b'{"step":NaN,"val_loss":-Infinity}\n' * 100_000),
-        "step is 'nan', no finite number",
-    ),
-    "a step of 5,000 digits": (
-        LOG,
-        log("jsonl", lambda: b'{"a":1}\n{"step":' + b"9" * 5000 + b',"val_loss":1}\n{"a":1}\n'),
-        "a.jsonl:2 is no JSON object",
-    ),
-    "64 MB of line ends as JSON": (LOG, log("jsonl", lambda: b"{}" + b"\n" * 64 * MIB), "lines"),
-    "64 MB of line ends as text": (LOG, log("log", lambda: b"\n" * 64 * MIB), "lines"),
-    "64 MB of line ends as a table": (
-        LOG,
-        log("csv", lambda: b"step,val_loss\n" + b"\n" * 64 * MIB),
-        "lines",
-    ),
-    "3,000,000 lines of broken JSON in a text": (
-        LOG,
-        log("log", lambda: b"{NaN\n" * 3_000_000),
-        "lines",
-    ),
-    "10,000,000 small rows": (
-        LOG,
-        log("jsonl", lambda: b'{"val_loss":1}\n' * 10_000_000),
+    "NaN": (lambda: b'{"step":NaN,"val_loss":-Infinity}\n' * 100_000, "no finite number"),
+    "5,000 digits": (lambda: b'{}\n{"step":' + b"9" * 5000 + b"}\n{}\n", ":2 is no JSON object"),
+    "64 MB of line ends": (lambda: b"{}" + b"\n" * 64 * MIB, "lines"),
+    "10,000,000 small rows": (lambda: b'{"val_loss":1}\n' * 10**7, "values"),
+}
+TABLES_OF_TEXT: dict[str, tuple[Callable[[], bytes], str]] = {
+    "64 MB of line ends": (lambda: b"step,val_loss\n" + b"\n" * 64 * MIB, "lines"),
+    "400,000 columns": (lambda: b"val_loss" + b",a" * 400_000 + b"\n1,2\n", "400,001 columns"),
+    "60,000,000 cells": (
+        lambda: b"step,val_loss" + b",a" * 998 + b"\n" + (b"," * 999 + b"\n") * 60_000,
         "values",
     ),
-    "a table of 400,000 columns": (
-        LOG,
-        log("csv", lambda: b"val_loss" + b",a" * 400_000 + b"\n1,2\n"),
-        "has 400,001 columns",
+    "an open quote": (lambda: b'step,val_loss\n1,"' + b"a\n" * 10 * MIB, "field limit"),
+}
+PRINTED: dict[str, tuple[Callable[[], bytes], str]] = {
+    "64 MB of line ends": (lambda: b"\n" * 64 * MIB, "lines"),
+    "broken JSON": (lambda: b"{NaN\n" * 3_000_000, "lines"),
+    "an amount of 1 MB": (lambda: b"Step 1 | a: " + b"1" * (MIB - 30) + b"x\n", NO_METRIC),
+    "a step of 5,000 digits": (lambda: b"step " + b"9" * 5000 + b" | val loss: 1\n", NO_LINE),
+    "counts that are none": (
+        lambda: b"Total batch size ,,,\nEstimated FLOPs per token: 1.2.3e+\n",
+        NO_LINE,
     ),
-    "a table of 60,000,000 cells": (
-        LOG,
-        log("csv", lambda: b"step,val_loss" + b",a" * 998 + b"\n" + (b"," * 999 + b"\n") * 60_000),
-        "values",
-    ),
-    "a quote that no table closes": (
-        LOG,
-        log("csv", lambda: b'step,val_loss\n1,"' + b"a\n" * 10 * MIB),
-        "field limit",
-    ),
-    "a printed amount of 1 MB": (
-        LOG,
-        log("log", lambda: b"Step 1 | val loss: " + b"1" * (MIB - 30) + b"x\n"),
-        "no column is by its name a metric",
-    ),
-    "a printed step of 5,000 digits": (
-        LOG,
-        log("log", lambda: b"step " + b"9" * 5000 + b" | val loss: 1\n"),
-        "no line of a known form",
-    ),
-    "counts that are none, printed": (
-        LOG,
-        log("log", lambda: b"Total batch size ,,,\nEstimated FLOPs per token: 1.2.3e+\n"),
-        "no line of a known form",
-    ),
-    "a printed summary of a million names": (
-        LOG,
-        log("log", rows(1_000_000, lambda n: f"k{n}: {n}\n", "---\n")),
-        "no column is by its name a metric",
-    ),
-    "an event of 2,000,000 empty values": (
-        LOG,
-        events(lambda: summary(b"\x0a\0" * 2_000_000) * 3),
-        "values",
-    ),
-    "an event of 32,000,000 empty values": (
-        LOG,
-        events(lambda: summary(b"\x0a\0" * 32_000_000)),
-        "bytes with several values",
-    ),
-    "an event file of 4,000,000 events": (LOG, events(lambda: event(b"") * 4_000_000), "values"),
-    "an event of 8 EB": (
-        LOG,
-        events(lambda: struct.pack("<Q", 2**63) + bytes(100)),
-        "no line of a known form",
-    ),
-    "a database with a text of 200 MB": (
-        LOG,
-        database(
-            ONE + "INSERT INTO metrics SELECT 'r', replace(hex(zeroblob(100000000)), '0', 'a'), "
-            "1, 0, 0, 1;"
-        ),
+    "a summary of a million names": (rows(10**6, "k{0}: {0}\n", "---\n"), NO_METRIC),
+}
+EVENTS: dict[str, tuple[Callable[[], bytes], str]] = {
+    "6,000,000 empty values": (lambda: summary(b"\x0a\0" * 2_000_000) * 3, "values"),
+    "a summary of 64 MB": (lambda: summary(b"\x0a\0" * 32 * MIB), "bytes with several values"),
+    "4,000,000 events": (lambda: event(b"") * 4_000_000, "values"),
+    "an event of 8 EB": (lambda: struct.pack("<Q", 2**63) + bytes(100), NO_LINE),
+}
+DATABASES = {
+    "a text of 200 MB": (
+        ONE + "INSERT INTO metrics SELECT 'r', hex(zeroblob(100000000)), 1, 0, 0, 1;",
         "too big",
     ),
-    "a database that joins a thousand million rows": (
-        LOG,
-        database(
-            "INSERT INTO experiments VALUES (1, 'a');"
-            + COUNTED.format(100_000)
-            + "INSERT INTO runs SELECT 'r', 'r', 0, 1, 'active' FROM c;"
-            + COUNTED.format(10_000)
-            + "INSERT INTO metrics SELECT 'r', 'val_loss', 1.0, 0, 0, n FROM c;"
-        ),
+    "a join of a thousand million rows": (
+        "INSERT INTO experiments VALUES (1, 'a');"
+        + COUNTED.format(100_000)
+        + "INSERT INTO runs SELECT 'r', 'r', 0, 1, 'active' FROM c;"
+        + COUNTED.format(10_000)
+        + "INSERT INTO metrics SELECT 'r', 'val_loss', 1.0, 0, 0, n FROM c;",
         "interrupted",
     ),
-    "a database of 2,000 experiments": (
-        LOG,
-        database(
-            COUNTED.format(2000)
-            + "INSERT INTO experiments SELECT n, 'a' || n FROM c;"
-            + COUNTED.format(2000)
-            + "INSERT INTO runs SELECT 'r' || n, 'r', 0, n, 'active' FROM c;"
-        ),
+    "2,000 experiments": (
+        COUNTED.format(2000)
+        + "INSERT INTO experiments SELECT n, 'a' || n FROM c;"
+        + COUNTED.format(2000)
+        + "INSERT INTO runs SELECT 'r' || n, 'r', 0, n, 'active' FROM c;",
         "experiments",
     ),
-    "a database of blobs for names": (
-        LOG,
-        database(ONE + "INSERT INTO metrics VALUES ('r', x'00ff', 1.0, 0, 0, 1);"),
-        "is called",
+    "blobs for names": (
+        ONE + "INSERT INTO metrics VALUES ('r', x'00ff', 1, 0, 0, 1);",
+        "no number of a run",
     ),
-    "a database of texts for numbers": (
-        LOG,
-        database(ONE + "INSERT INTO metrics VALUES ('r', 'val_loss', 'a', 0, 'b', 'c');"),
-        "cannot read",
+    "texts for numbers": (
+        ONE + "INSERT INTO metrics VALUES ('r', 'val_loss', 'a', 0, 'b', 'c');",
+        "no number of a run",
     ),
-    "a database of 2,000,000 seeds": (
-        LOG,
-        database(
-            ONE + COUNTED.format(2_000_000) + "INSERT INTO params SELECT n, 'seed', n FROM c;"
-        ),
-        "no line of a known form",
+    "2,000,000 seeds": (
+        ONE + COUNTED.format(2 * 10**6) + "INSERT INTO params SELECT n, 'seed', n FROM c;",
+        NO_LINE,
     ),
-    "MLflow's run with a pipe": (
-        LOG,
-        beside("meta.yaml", pipe=True, metrics__a=b"1 1 1\n"),
-        "cannot read",
-    ),
+}
+FOLDERS: dict[str, tuple[Maker, str]] = {
+    "MLflow's run with a pipe": (beside("meta.yaml", {"metrics/a": b"1 1 1\n"}), "cannot read"),
     "MLflow's seed that is no text": (
-        LOG,
-        beside("", meta_yaml=b"", metrics__a=b"1 1 1\n", params__seed=b"\xff"),
+        beside("", {"meta.yaml": b"", "metrics/a": b"1 1 1\n", "params/seed": b"\xff"}),
         "cannot read",
     ),
-    "MLflow's metrics 1,200 folders deep": (LOG, deep("metrics", "meta.yaml"), "deep"),
-    "folders 1,200 deep, of short names": (LOG, deep("a"), "deep"),
-    "10,001 logs": (LOG, many_logs, "10,001 logs"),
-    "sides that are pipes": (SIDES, beside("a.jsonl", pipe=True), "no results in"),
-    "a log of 40 MB of lists": (
-        CHECK,
-        run_of(log=lambda: line_of("warning", "message", LISTS) * 40),
-        "too many to read",
-    ),
-    "runs of a log of 40 MB of lists": (
-        RUNS,
-        run_of(log=lambda: line_of("warning", "message", LISTS) * 40),
-        "too many to read",
-    ),
-    "a result of 16 MB of lists": (CHECK, run_of(result=lambda: b"[]," * 5 * MIB), ""),
-    "a study of 300,000 arms": (STUDY, in_folder("study.json", lambda: study(300_000)), "read"),
-    "a study of 70,000 arms": (STUDY, in_folder("study.json", lambda: study(70_000)), "trials"),
-    "a study 100,000 lists deep": (STUDY, in_folder("study.json", lambda: DEEP), "nested"),
-    "a study that is a pipe": (STUDY, beside("study.json", pipe=True), "no plain file"),
-    "a study in a sparse file": (
-        STUDY,
-        lambda folder: sparse(folder / "study.json").parent,
-        "bytes",
-    ),
-    "an entry of a race that is a pipe": (
-        BOARD,
-        beside("a/entry.json", pipe=True),
-        "is no file of an entry",
-    ),
-    "an entry of a race with folders 1,200 deep": (
-        BOARD,
-        lambda folder: deep("source", "entry.json")(folder).parent,
-        "deep",
-    ),
-    "an entry of a race of 300,000 lists": (
-        BOARD,
-        beside("", a__entry_json=b'{"files": [' + b"[]," * 300_000 + b"1]}"),
+    "MLflow's metrics 1,200 folders deep": (deep("metrics", "meta.yaml"), "deep"),
+    "folders 1,200 deep, of short names": (deep("a"), "deep"),
+    "10,001 logs": (many_logs, "10,001 logs"),
+}
+STUDIES: dict[str, tuple[Maker, str]] = {
+    "300,000 arms": (in_folder("study.json", lambda: study(300_000)), "read"),
+    "70,000 arms": (in_folder("study.json", lambda: study(70_000)), "trials"),
+    "100,000 lists deep": (in_folder("study.json", lambda: DEEP), "nested"),
+    "a pipe": (beside("study.json"), "no plain file"),
+    "a sparse file": (lambda folder: sparse(folder / "study.json").parent, "bytes"),
+}
+RACES: dict[str, tuple[Maker, str]] = {
+    "a pipe": (beside("a/entry.json"), "is no file of an entry"),
+    "folders 1,200 deep": (lambda folder: deep("source", "entry.json")(folder).parent, "deep"),
+    "300,000 lists": (
+        beside("", {"a/entry.json": b'{"files": [' + b"[]," * 300_000 + b"1]}"}),
         "is no description of an entry",
     ),
-    "an entry of a race of a name that steers a terminal": (
-        BOARD,
-        beside(
-            "",
-            a__entry_json=json.dumps(
-                {
-                    "name": "\x1b[2J\n" * 100,
-                    "track": "digits",
-                    "date": "",
-                    "source": "",
-                    "schema_version": 3,
-                    "experiment": {},
-                    "files": {},
-                }
-            ).encode(),
-        ),
+    "a name that steers a terminal": (
+        beside("", {"a/entry.json": raced(name="\x1b[2J\n" * 100)}),
         "names no file",
     ),
-    "a verdict that is a pipe": (BOARD, beside("verdicts/a.json", pipe=True), "no entry"),
-    "an index of weights with line breaks": (
-        WEIGHTS,
+}
+WEIGHTS_FILES: dict[str, tuple[Maker, str]] = {
+    "an index with line breaks": (
         in_folder(INDEX, lambda: b'{"weight_map": {"a": "a\\n\\u001b[2Jb"}}'),
         "a \\u001b[2Jb: No such file",
     ),
-    "an index of weights with a million tensors": (
-        WEIGHTS,
-        in_folder(
-            INDEX,
-            lambda: b'{"weight_map": {%s}}' % b",".join(b'"%d":"a"' % n for n in range(10**6)),
-        ),
+    "an index of a million tensors": (
+        in_folder(INDEX, rows(10**6, '"{0}":"a",', '{"weight_map": {', '"a":"a"}}')),
         "commas",
     ),
-    "an index of weights 100,000 lists deep": (WEIGHTS, in_folder(INDEX, lambda: DEEP), "nested"),
-    "weights with a header of 8 EB": (
-        WEIGHTS,
+    "an index 100,000 lists deep": (in_folder(INDEX, lambda: DEEP), "nested"),
+    "a header of 8 EB": (
         file_of("a.safetensors", lambda: struct.pack("<Q", 2**63) + b"{}"),
         "header",
     ),
 }
+
+
+def _rows(
+    kind: str, command: str, of: dict[str, tuple[Any, str]], make: Callable[[Any], Maker]
+) -> dict[str, tuple[str, Maker, str]]:
+    return {f"{kind}: {name}": (command, make(it), said) for name, (it, said) in of.items()}
+
+
+def _as_is(make: Maker) -> Maker:
+    return make
+
+
+CASES: dict[str, tuple[str, Maker, str]] = {
+    **_rows("JSON lines", LOG, JSON_LINES, functools.partial(file_of, "a.jsonl")),
+    **_rows("a table", LOG, TABLES_OF_TEXT, functools.partial(file_of, "a.csv")),
+    **_rows("printed text", LOG, PRINTED, functools.partial(file_of, "a.log")),
+    **_rows("an event file", LOG, EVENTS, functools.partial(file_of, "a/x.tfevents.1")),
+    **_rows("a database", LOG, DATABASES, database),
+    **_rows("a folder", LOG, FOLDERS, _as_is),
+    **_rows("a study", "compare {path}", STUDIES, _as_is),
+    **_rows("an entry of a race", "race board {path}", RACES, _as_is),
+    **_rows("weights", WEIGHTS, WEIGHTS_FILES, _as_is),
+    "a log of 40 MB of lists": ("check {path}", LIST_LOG, "too many to read"),
+    "runs of a log of 40 MB of lists": ("runs {path}", LIST_LOG, "too many to read"),
+    "a result of 16 MB of lists": ("check {path}", run_of(result=lambda: b"[]," * 5 * MIB), ""),
+}
 """Hostile logs and records by name."""
 
 SAMPLE = (
-    "a name of 900 KB",
-    "names that steer a terminal",
-    "a printed amount of 1 MB",
-    "a printed step of 5,000 digits",
-    "counts that are none, printed",
-    "a database with a text of 200 MB",
-    "MLflow's seed that is no text",
-    "MLflow's run with a pipe",
-    "folders 1,200 deep, of short names",
-    "an entry of a race with folders 1,200 deep",
+    "JSON lines: a name of 900 KB",
+    "JSON lines: names that steer a terminal",
+    *(f"printed text: {name}" for name in list(PRINTED)[2:5]),
+    "a database: a text of 200 MB",
+    *(f"a folder: {name}" for name in list(FOLDERS)[:4]),
+    "an entry of a race: folders 1,200 deep",
 )
