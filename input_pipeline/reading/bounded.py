@@ -4,9 +4,10 @@ Four normalizers in a tokenizer of 2 KB can ask for 20 GB, an outline of a few n
 of pixels, and a panic of a library in Rust prints hundreds of lines. Here the kernel bounds memory
 and time, and nothing is printed.
 
-Each message is a length and the CPU seconds that the call may take, 8 bytes each, and so many bytes
-of msgpack: a method's name and its arguments.
-Each answer is [true, value], [false, words], or none where the process has ended.
+Each message is a length, the CPU seconds and the bytes of addresses that the call may take, 8 bytes
+each, and so many bytes of msgpack: a method's name and its arguments.
+Each answer is a length, 8 bytes, and [true, value] or [false, words]; or none where the process
+has ended.
 """
 
 import contextlib
@@ -30,11 +31,14 @@ import numpy as np
 
 import dawnjax
 
-HEADER = struct.Struct("<Qd")
+HEADER, LENGTH = struct.Struct("<QdQ"), struct.Struct("<Q")
 MOST_ANSWER_BYTES = 2**32
 
 MEMORY_BYTES = 768 * 2**20
 """Of addresses: the interpreter and its libraries with all that a small file needs."""
+
+MEMORY_A_MESSAGE_BYTE = 128
+"""And more for what a call is given: a token of one letter takes as much."""
 
 SECONDS, MESSAGE_BYTES_A_SECOND = 8.0, 2**18
 """CPU time of a call on a small file, and a second more for so many bytes of what it is given."""
@@ -59,15 +63,15 @@ class Bounded:
         made: type,
         *arguments: Any,
         num_bytes: int = 0,
+        memory: int = MEMORY_BYTES,
         memory_a_byte: int = 32,
         bytes_a_second: int,
     ):
-        self._memory = MEMORY_BYTES + memory_a_byte * num_bytes
+        self._memory = memory + memory_a_byte * num_bytes
         home = str(pathlib.Path(dawnjax.__file__).parents[1])
         paths = [home, *filter(None, [os.environ.get("PYTHONPATH")])]
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", __name__, made.__module__, made.__name__]
-            + [str(self._memory)],
+            [sys.executable, "-P", "-m", __name__, made.__module__, made.__name__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -77,6 +81,7 @@ class Bounded:
                 "PYTHONPATH": os.pathsep.join(paths),
                 "MALLOC_ARENA_MAX": "2",
                 "OPENBLAS_NUM_THREADS": "1",
+                "RAYON_NUM_THREADS": str(min(8, os.cpu_count() or 1)),
             },
         )
         weakref.finalize(self, _end, self._process)
@@ -86,16 +91,17 @@ class Bounded:
     def ask(self, method: str, *arguments: Any) -> Any:
         """Call a method; BoundedError for what it raises, and where it needs more than is given."""
         content = msgspec.msgpack.encode((method, arguments), enc_hook=_packed)
-        seconds = SECONDS + self._num_bytes / self._bytes_a_second
-        seconds += len(content) / MESSAGE_BYTES_A_SECOND if method else 0.0
+        given = len(content) if method else 0
+        seconds = SECONDS + self._num_bytes / self._bytes_a_second + given / MESSAGE_BYTES_A_SECOND
+        memory = self._memory + MEMORY_A_MESSAGE_BYTE * given
         ends = time.monotonic() + WAITS * seconds
         stdin, answer = self._process.stdin, None
         assert stdin is not None
         # A process that has died reads and answers nothing.
         with contextlib.suppress(BrokenPipeError, EOFError):
-            stdin.write(HEADER.pack(len(content), seconds) + content)
+            stdin.write(HEADER.pack(len(content), seconds, memory) + content)
             stdin.flush()
-            size, _ = HEADER.unpack(self._read(HEADER.size, ends))
+            [size] = LENGTH.unpack(self._read(LENGTH.size, ends))
             if size <= MOST_ANSWER_BYTES:
                 answer = msgspec.msgpack.decode(self._read(size, ends), ext_hook=_unpacked)
         if answer is None:
@@ -103,7 +109,7 @@ class Bounded:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 took_long |= self._process.wait(1.0) == -signal.SIGXCPU
             _end(self._process)
-            limit = f"{seconds:.0f} s" if took_long else f"{self._memory / 2**20:.0f} MiB of memory"
+            limit = f"{seconds:.0f} s" if took_long else f"{memory / 2**20:.0f} MiB of memory"
             raise BoundedError(f"it needs more than {limit}")
         is_there, value = answer
         if not is_there:
@@ -146,15 +152,16 @@ def _unpacked(_: int, content: memoryview) -> np.ndarray:
     return np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
 
 
-def main(module: str, name: str, most_bytes: str) -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (int(most_bytes), int(most_bytes)))
+def main(module: str, name: str) -> None:
     made, served = getattr(importlib.import_module(module), name), None
     while header := sys.stdin.buffer.read(HEADER.size):
-        size, seconds = HEADER.unpack(header)
+        size, seconds, memory = HEADER.unpack(header)
         method, arguments = msgspec.msgpack.decode(sys.stdin.buffer.read(size), ext_hook=_unpacked)
         most_seconds = math.ceil(time.process_time() + max(0.0, seconds))
-        hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
-        resource.setrlimit(resource.RLIMIT_CPU, (most_seconds, hard))
+        for kind, most in ((resource.RLIMIT_CPU, most_seconds), (resource.RLIMIT_AS, memory)):
+            hard = resource.getrlimit(kind)[1]
+            is_free = hard == resource.RLIM_INFINITY
+            resource.setrlimit(kind, (most if is_free else min(most, hard), hard))
         try:
             if served is None:
                 served, answer = made(*arguments), (True, None)
@@ -166,7 +173,7 @@ def main(module: str, name: str, most_bytes: str) -> None:
             words = " ".join(str(error).split())[:1000] or type(error).__name__
             answer = False, words
         content = msgspec.msgpack.encode(answer, enc_hook=_packed)
-        sys.stdout.buffer.write(HEADER.pack(len(content), 0.0) + content)
+        sys.stdout.buffer.write(LENGTH.pack(len(content)) + content)
         sys.stdout.buffer.flush()
 
 

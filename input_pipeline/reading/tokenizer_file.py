@@ -21,8 +21,8 @@ MOST_BYTES = 2**25
 
 MOST_TOKENS = 2**18
 
-_BYTES_A_SECOND = 2**22
-"""A second of its file; the library loads 10 MB in one."""
+_MEMORY_BYTES, _BYTES_A_SECOND = 352 * 2**20, 2**22
+"""The library and its interpreter have 115 MiB of addresses, and it loads 10 MB in a second."""
 
 MOST_DOCUMENT_BYTES, BATCH_BYTES = 2**22, 2**20
 """Of a document, which is encoded whole: what stands around a cut would change its tokens. Of
@@ -44,7 +44,11 @@ class TokenizerFile:
             raise DataError(f"{where}: reading it needs tokenizers ({install('tokenizers')})")
         with self._named():
             self._tokenizer = Bounded(
-                Tokenizer, content, num_bytes=len(content), bytes_a_second=_BYTES_A_SECOND
+                Tokenizer,
+                content,
+                num_bytes=len(content),
+                memory=_MEMORY_BYTES,
+                bytes_a_second=_BYTES_A_SECOND,
             )
         self.size = self._ask("size")
         if self.size < 2:

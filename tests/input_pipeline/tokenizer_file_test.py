@@ -174,7 +174,7 @@ def panics(fields):
 @pytest.mark.parametrize(
     ("change", "text", "line"),
     [
-        (chained, "a" * 100, "needs more than 768 MiB of memory"),
+        (chained, "a" * 100, "needs more than 352 MiB of memory"),
         (panics, "a", "is no tokenizer.json, or a damaged one"),
     ],
 )
