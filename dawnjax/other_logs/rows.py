@@ -4,6 +4,7 @@ Each reader yields a place (a line's number) and cells by name. It keeps nothing
 million lines takes little memory.
 """
 
+import collections
 import csv
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -19,12 +20,15 @@ from dawnjax.other_logs import text_lines
 MOST_BYTES = 512 * 2**20
 """Of one log."""
 
-MOST_LINES, MOST_LINE_BYTES = 2_000_000, 2**20
+MOST_LINES, MOST_LINE_BYTES, MOST_BROKEN = 2_000_000, 2**20, 200_000
 
 MOST_CELLS, CELLS_A_ROW = 20_000_000, 10
 """Of one log, and what a row costs beside its cells: two readings take some ten seconds."""
 
 MOST_COLUMNS, LONGEST_NAME = 10_000, 1000
+
+LONG_LINE_BYTES, MOST_MARKS = 2**14, 5_000_000
+"""Commas, colons and brackets of all longer lines of JSON; each may become a list."""
 
 Cells = dict[str, Any]
 Row = tuple[int, Cells]
@@ -54,7 +58,7 @@ def json_lines(path: Path) -> Iterator[Row]:
       RunError: A line is no JSON object. A torn last line is dropped.
     """
     torn: RunError | None = None
-    for number, line in lines(path):
+    for number, line in _bounded(path):
         if torn is not None:
             raise torn
         if not line.strip():
@@ -109,8 +113,13 @@ def table(path: Path) -> Iterator[Row]:
             raise RunError(f"{path} has {len(header):,} columns; at most {MOST_COLUMNS:,} are read")
         if not any(header) or all(map(_is_number, header)):
             raise RunError(f"{path} has no header; its first line must name the columns")
-        made = _row_maker(path, header)
+        if repeated := [name for name, n in collections.Counter(header).items() if name and n > 1]:
+            raise RunError(f"{path} has two columns called {repeated[0]!r}")
+        made, num_cells = _row_maker(path, header), 0
         for cells in reader:
+            num_cells += len(cells)
+            if num_cells > MOST_CELLS:
+                raise RunError(f"{path}:{reader.line_num} comes after {MOST_CELLS:,} values")
             if len(cells) > len(header):
                 raise RunError(
                     f"{path}:{reader.line_num} has {len(cells)} cells, and the header {len(header)}"
@@ -160,12 +169,15 @@ def _is_number(text: str) -> bool:
 
 def text(path: Path) -> Iterator[Row]:
     """Rows of printed text: lines of a known form, or JSON objects among other output."""
-    reader, number = text_lines.Reader(), 0
-    for number, line in lines(path):
-        if line.startswith(b"{"):
+    reader, number, broken = text_lines.Reader(), 0, 0
+    for number, line in _bounded(path):
+        if line.startswith(b'{"'):
             try:
                 value = json_value(line)
             except ValueError:
+                broken += 1
+                if broken > MOST_BROKEN:
+                    raise RunError(f"{path}:{number}: too many lines are no whole JSON") from None
                 continue
             if isinstance(value, dict):
                 yield number, flat(value)
@@ -173,6 +185,17 @@ def text(path: Path) -> Iterator[Row]:
             yield number, cells
     if cells := reader.summary:
         yield number, cells
+
+
+def _bounded(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Numbered lines of which JSON may be made."""
+    marks = 0
+    for number, line in lines(path):
+        if len(line) > LONG_LINE_BYTES:
+            marks += records.count_marks(line)
+            if marks > MOST_MARKS:
+                raise RunError(f"{path}:{number}: its long lines have too many values to read")
+        yield number, line
 
 
 def lines(path: Path) -> Iterator[tuple[int, bytes]]:

@@ -233,9 +233,7 @@ CASES: dict[str, tuple[str, Maker, str]] = {
     ),
     "a tokenizer of a pattern that takes for ever": (
         WORDS,
-        tokenizer(
-            b"a" * 5000 + b"b", {"a": 0, "b": 1}, normalizer=replaced("(a|aa)+c", "d")
-        ),
+        tokenizer(b"a" * 5000 + b"b", {"a": 0, "b": 1}, normalizer=replaced("(a|aa)+c", "d")),
         "",
     ),
     "a tokenizer 100,000 lists deep": (

@@ -131,7 +131,7 @@ LIST_LOG = run_of(log=lambda: line_of("warning", "message", LISTS) * 40)
 NO_METRIC, NO_LINE = "no column is by its name a metric", "no line of a known form"
 
 JSON_LINES: dict[str, tuple[Callable[[], bytes], str]] = {
-    "60 MB of lists": (lambda: (b'{"val_loss":' + LISTS + b"}\n") * 60, "no number"),
+    "60 MB of lists": (lambda: (b'{"val_loss":' + LISTS + b"}\n") * 60, "long lines"),
     "a line of 60 MB": (lambda: b'{}\n{"a":"' + b"a" * 60 * MIB + b'"}\n', "line 2 has more"),
     "100,000 lists deep": (lambda: b'{}\n{"a":' + DEEP + b"}\n{}\n", ":2 is no JSON object"),
     "a million names": (rows(10**6, '{{"k{0}":{0}}}\n'), "has column 10,001"),
@@ -149,16 +149,17 @@ JSON_LINES: dict[str, tuple[Callable[[], bytes], str]] = {
 }
 TABLES_OF_TEXT: dict[str, tuple[Callable[[], bytes], str]] = {
     "64 MB of line ends": (lambda: b"step,val_loss\n" + b"\n" * 64 * MIB, "lines"),
+    "two columns of one name": (lambda: b"step,val_loss,val_loss\n1,2,3\n", "two columns called"),
     "400,000 columns": (lambda: b"val_loss" + b",a" * 400_000 + b"\n1,2\n", "400,001 columns"),
     "60,000,000 cells": (
-        lambda: b"step,val_loss" + b",a" * 998 + b"\n" + (b"," * 999 + b"\n") * 60_000,
+        lambda: b"step,val_loss" + b"," * 998 + b"\n" + (b"," * 999 + b"\n") * 60_000,
         "values",
     ),
     "an open quote": (lambda: b'step,val_loss\n1,"' + b"a\n" * 10 * MIB, "field limit"),
 }
 PRINTED: dict[str, tuple[Callable[[], bytes], str]] = {
     "64 MB of line ends": (lambda: b"\n" * 64 * MIB, "lines"),
-    "broken JSON": (lambda: b"{NaN\n" * 3_000_000, "lines"),
+    "broken JSON": (lambda: b'{"NaN\n' * 3_000_000, "no whole JSON"),
     "an amount of 1 MB": (lambda: b"Step 1 | a: " + b"1" * (MIB - 30) + b"x\n", NO_METRIC),
     "a step of 5,000 digits": (lambda: b"step " + b"9" * 5000 + b" | val loss: 1\n", NO_LINE),
     "counts that are none": (
