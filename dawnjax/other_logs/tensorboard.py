@@ -21,7 +21,7 @@ from dawnjax.other_logs.rows import MOST_BYTES, Row
 MARK = ".tfevents."
 """In the name of an event file."""
 
-_MOST_RECORD_BYTES = 4 * 2**20
+_MOST_RECORD_BYTES = 2**20
 """Of a record with scalars: in memory an empty value of two bytes takes a hundred."""
 
 _MOST_VALUES = 3_000_000

@@ -18,6 +18,8 @@ _CHOICES = {
 }
 """Fields that hold one of a few words."""
 
+_OTHERS = re.compile(r"others\[\d+\]\.")
+
 _AMOUNT = re.compile(r"(seconds\w*|usd|cv|_std|epochs\w*|num_\w+|batch_size)$")
 
 MOST_DROPS = 4
@@ -70,7 +72,8 @@ def _mistyped(plain: dict[str, Any], kind: type) -> str:
 def _impossible(plain: dict[str, Any]) -> str:
     """Fault of the first value that no result has; empty without one."""
     for where, value in _leaves(plain, ""):
-        choices = _CHOICES.get(re.sub(r"others\[\d+\]\.", "", where))
+        # Of another metric of the target; of a million evaluations no place is searched.
+        choices = _CHOICES.get(_OTHERS.sub("", where) if where.startswith("target") else where)
         is_number = isinstance(value, int | float)
         fault = ""
         if choices and value not in choices:

@@ -277,7 +277,7 @@ CASES: dict[str, tuple[str, Maker, str]] = {
     "sparse file of 3 GB, evaluated": (
         "evaluate",
         lambda folder: sparse(folder / "a"),
-        "no directory",
+        "is no run directory",
     ),
     "experiment.json of 3 GB, checked": ("check", run_of(experiment=b"sparse"), "bytes"),
     "experiment.json of 3 GB, reported": ("report", run_of(experiment=b"sparse"), "bytes"),
