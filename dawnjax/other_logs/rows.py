@@ -171,7 +171,7 @@ def text(path: Path) -> Iterator[Row]:
     """Rows of printed text: lines of a known form, or JSON objects among other output."""
     reader, number, broken = text_lines.Reader(), 0, 0
     for number, line in _bounded(path):
-        if line.startswith(b'{"'):
+        if line.startswith((b'{"', b'{ "')):
             try:
                 value = json_value(line)
             except ValueError:
