@@ -16,6 +16,7 @@ def made_up(tmp_path_factory, compile_cache) -> Path:
     def make(folder: Path) -> None:
         argv = ["train", "--experiment=imagenet_resnet_tiny", "--profile.after_run=false"]
         argv += [f"--run_dir={folder / 'run'}", compile_cache]
+        argv += ["--model.stage_sizes=1", "--model.stage_widths=16"]
         assert main([*argv, "--seed=3", "--price_per_hour_usd=2.5", "--notensorboard"]) == 0
 
     return made_once(tmp_path_factory, "made_up", make) / "run"
