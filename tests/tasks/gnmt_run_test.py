@@ -29,6 +29,7 @@ LEARNS = [
 """Flags for 320 steps, after which the small translator produces words."""
 
 
+@pytest.mark.long
 def test_it_learns_to_translate_words_in_their_places():
     losses, metrics = run_steps(1, *FLAGS, *LEARNS, "--compute_dtype=bfloat16", steps=320)
     # Nothing that ignores the source has a loss below the mean entropy of a word, about 2.5.

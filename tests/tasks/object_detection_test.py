@@ -161,6 +161,7 @@ def test_infer_draws_and_states_its_answers(tmp_path_factory, compile_cache, tmp
     assert scores == sorted(scores, reverse=True)
 
 
+@pytest.mark.long
 @pytest.mark.compiles
 def test_a_detector_begins_with_a_classifiers_trunk(tmp_path, compile_cache, capsys):
     trunk = ["--model.stage_sizes=1,1,1", "--model.stage_widths=8,16,32", "--model.stem=imagenet"]
