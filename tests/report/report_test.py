@@ -17,7 +17,6 @@ from made_runs import write_run
 from dawnjax.page.html_table import MOST_ROWS, to_html
 from dawnjax.page.section import Figure
 from dawnjax.report import contents, curves, inputs, own, stability, summary, writing
-from dawnjax.runs.privacy import Redactor
 from dawnjax.trials.trial import Evaluation
 
 
@@ -99,17 +98,6 @@ def test_what_is_not_known_says_why(report):
     for row in read.rows:
         assert all(cell.strip() for cell in row if row), row
     assert not re.search(r"\b(nan|None|inf|undefined)\b", text)
-
-
-def test_hosts_paths_and_addresses_are_left_out():
-    entries = [
-        dataclasses.replace(one, warnings=("wrote /data/ann/log by ann@example.org",))
-        for one in some_entries()
-    ]
-    made = contents.make(inputs.Inputs(tuple(Redactor().value(one) for one in entries)))
-    everything = made.html + "".join(table.to_csv() for table in made.tables)
-    assert "wrote [path left out] by [e-mail left out]" in everything
-    assert not re.search(r"\bann\b", everything)
 
 
 @pytest.mark.compiles
