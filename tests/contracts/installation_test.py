@@ -69,7 +69,7 @@ def make_environment(folder: Path, *install: str | Path) -> Path:
     (packages / "shared.pth").write_text("\n".join(shared))
     (packages / "sitecustomize.py").write_text(REPORT_PACKAGE)
     if install:
-        flags = ["--no-index", "--no-build-isolation", "--no-deps", "--quiet"]
+        flags = ["--no-index", "--no-build-isolation", "--no-deps", "--quiet", "--no-compile"]
         pip = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python"]
         subprocess.run([*pip, "install", *flags, *install], env=clean_environment(), check=True)
     return folder / "bin"
