@@ -130,55 +130,6 @@ def test_the_rates_of_the_progressive_recipe_are_its_sources():
     ]
 
 
-@pytest.mark.parametrize(
-    ("stages", "images", "message"),
-    [
-        (
-            Stages(boundary_epochs=(2.0, 1.0)),
-            NO_CHANGE,
-            r"stages.boundary_epochs=\(2.0, 1.0\) must ascend",
-        ),
-        (Stages(boundary_epochs=(4.0,)), NO_CHANGE, r"between 0 and the run's 4 epochs"),
-        (
-            Stages(boundary_epochs=(1.0, 2.0)),
-            ImageStages(crop_pixels=(24,)),
-            r"task.stages.crop_pixels=\(24,\) must be empty \(nothing changes\) or have 2 values",
-        ),
-        (
-            Stages(boundary_epochs=(1.0,)),
-            ImageStages(crop_pixels=(48,)),
-            "in the stage from epoch 1 on: task.augmentation.crop_pixels=48 must lie in 0",
-        ),
-        (
-            Stages(boundary_epochs=(1.0,), global_batch_size=(40,)),
-            NO_CHANGE,
-            "in the stage from epoch 1 on: batch_norm_group_size=16 must be 0 .* or divide",
-        ),
-        (
-            Stages(boundary_epochs=(1.0,)),
-            ImageStages(crop_min_area=(2.0,)),
-            "from epoch 1 on: crop_min_area=2",
-        ),
-        (
-            Stages(boundary_epochs=(1.0, 1.001), global_batch_size=(64, 32)),
-            NO_CHANGE,
-            "no step to stage 2",
-        ),
-        # The first stage's one step of 64 ends beyond where the second, of 16, would.
-        (
-            Stages(boundary_epochs=(0.01, 0.02), global_batch_size=(16, 16)),
-            NO_CHANGE,
-            "no step to stage 2",
-        ),
-    ],
-)
-def test_impossible_stages_end_in_one_line(stages, images, message):
-    task = dataclasses.replace(BASE.task, stages=images)
-    with pytest.raises(ConfigError, match=message) as error:
-        dataclasses.replace(BASE, stages=stages, task=task).validate(SPEC)
-    assert "\n" not in str(error.value)
-
-
 @pytest.mark.compiles
 def test_what_cannot_change_is_refused():
     grown = dataclasses.replace(
