@@ -69,13 +69,13 @@ def _answer(row: observations.PublishedResult) -> dict | None:
     try:
         flags = _flags(row)
         request, _ = parse_request("plan", flags)
-        data = compiled.identity_of_data(request.experiment.data)
-        answer = compiled.answer_of(flags, compiled.identity_of(flags, data), row.system)
+        spec, _ = compiled.spec_of(request.experiment.data)
+        programs = compiled.compiled(flags, compiled.identity_of(request, spec), row.system)
     except RunError as error:
         print(f"{row.name}: {error}", flush=True)
         return None
     print(row.name, flush=True)
-    return answer
+    return records.plain(programs)
 
 
 if __name__ == "__main__":

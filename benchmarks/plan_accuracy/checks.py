@@ -11,9 +11,8 @@ from dawnjax.plan.epochs.interval import Interval
 
 STEP, TIME, EPOCHS = "train step", "time to accuracy", "epochs"
 DECODER_STEP, DECODER_TIME = "step from shapes", "time from shapes"
-CALIBRATED_STEP = "calibrated step"
 HELD_OUT_STEP = "step of a held-out benchmark"
-QUANTITIES = (STEP, CALIBRATED_STEP, DECODER_STEP, EPOCHS, TIME, DECODER_TIME)
+QUANTITIES = (STEP, DECODER_STEP, EPOCHS, TIME, DECODER_TIME)
 REFERENCE_POINT = "reference point,"
 """Beginning of the names of checks of MLPerf's reference points."""
 

@@ -17,7 +17,6 @@ from benchmarks.plan_accuracy import decoders
 from benchmarks.plan_accuracy.checks import (
     AS_LARGE,
     AS_SMALL,
-    CALIBRATED_STEP,
     EPOCHS,
     HELD_OUT_STEP,
     ITS_BATCH,
@@ -71,7 +70,6 @@ def checks() -> tuple[Check, ...]:
         smaller = tuple(r for r in others if r.system.num_devices < size)
         if any(_is_alike(row, r) for r in smaller):
             found += _of_result(row, AS_LARGE, smaller)
-    found += _of_calibrations()
     return (*found, *decoders.checks(), *_of_reference_points())
 
 
@@ -123,26 +121,6 @@ def _of_result(row: PublishedResult, left_out: str, rows: Results) -> Iterator[C
         away = max(away, eff.octaves_outside(size))
         interval = around(time, spread)
         yield Check(row.name, TIME, left_out, away, interval, row.time_to_accuracy_seconds)
-
-
-def _of_calibrations() -> Iterator[Check]:
-    """Steps of official results, from another one of the same kind of system and experiment."""
-    for row in observations():
-        accelerator = row.system.accelerator
-        chip = accelerator.compiler
-        others = tuple(r for r in observations() if r.system.accelerator.compiler != chip)
-        step, size = measured(row), row.system.num_devices
-        for other in observations():
-            of_kind = other.system.accelerator == accelerator and other.name != row.name
-            if not of_kind or other.experiment != row.experiment:
-                continue
-            platform = accelerator.device.platform
-            rows = of_platform(platform, others)
-            eff = efficiency.calibrated(platform, chip, rows, measured(other))
-            seconds = around(step.predicted(eff), eff.spread_at(size))
-            away = eff.octaves_outside(size)
-            left_out = f"all but {other.name}"
-            yield Check(row.name, CALIBRATED_STEP, left_out, away, seconds, step.seconds)
 
 
 def _of_reference_points() -> Iterator[Check]:

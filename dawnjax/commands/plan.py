@@ -28,7 +28,6 @@ from dawnjax.plan.planned import Planned
 from dawnjax.text import escaped
 
 if TYPE_CHECKING:
-    from dawnjax.plan.calibration import Calibration
     from dawnjax.plan.compiling.compiled import Programs
     from dawnjax.plan.epochs.epochs import Epochs
     from dawnjax.plan.hardware.systems import System
@@ -62,11 +61,12 @@ plan shows the memory of each program alone.
 
 @dataclasses.dataclass(frozen=True)
 class _Job:
-    """A system and batch to plan; `identity` is that of its programs."""
+    """A system and batch to plan, with its flags; `identity` is that of its programs."""
 
     system: "System"
     batch: int
     argv: list[str]
+    request: Request
     identity: str
 
 
@@ -136,8 +136,6 @@ def _rows(request: Request, argv: Sequence[str], values: flags.FlagValues) -> _R
     batches = list(dict.fromkeys(batches)) or [request.experiment.global_batch_size]
     if values["memory"].value and values["search"].value:
         raise ConfigError("give --memory or --search, not both")
-    if values["calibrate"].value and (values["memory"].value or values["search"].value):
-        raise ConfigError("--calibrate is of compiled programs: leave out --memory and --search")
     asked = _Asked(request, argv, systems, batches, lost, values)
     if values["memory"].value or request.experiment.task.makes_examples:
         return _memory(asked)
@@ -150,20 +148,13 @@ def _predicted(asked: _Asked) -> _Rows:
     prices = _prices(values["price_per_device_hour_usd"].value or ())
     counted = _given_epochs(values["epochs"].value, values["epochs_from"].value, request)
     # Once: the flags of the jobs differ in nothing that the data depend on.
-    data = compiled.identity_of_data(request.experiment.data)
     spec = _fitting_spec(request)
     rows, jobs = list(asked.lost), []
     for batch in asked.batches:
-        flags_of_batch = [*argv, f"--global_batch_size={batch}"]
-        try:
-            identity = compiled.identity_of(flags_of_batch, data)
-        # One batch without a plan must not cost the rows of the others.
-        except (RunError, ConfigError) as error:
-            rows += [Planned(t.name, t.num_devices, batch, None, str(error)) for t in asked.systems]
-        else:
-            jobs += [_Job(system, batch, flags_of_batch, identity) for system in asked.systems]
-    calibration = _calibration(request, asked.systems, argv, data, values["calibrate"].value)
-    rows += _planned(request, spec, jobs, prices, counted, calibration)
+        flags_of_batch, of_batch = _with_batch(argv, batch)
+        identity = compiled.identity_of(of_batch, spec)
+        jobs += [_Job(t, batch, flags_of_batch, of_batch, identity) for t in asked.systems]
+    rows += _planned(request, spec, jobs, prices, counted)
     rows.sort(key=planned.order)
     return _Rows([planned.to_json(row) for row in rows], planned.text(rows), _advice(rows))
 
@@ -189,14 +180,12 @@ def _memory(asked: _Asked) -> _Rows:
     makes = experiment.task.makes_examples
     why = "a plan does not predict how long it takes to make examples"
     _refuse_times(asked.values, why if makes else "--memory plans no time and no cost")
-    # What no system mends is said once, before a compiler starts.
-    compiled.identity_of(asked.argv, compiled.identity_of_data(experiment.data))
     spec = _fitting_spec(request)
 
     def rows(system: "System") -> list[memory.Row]:
         def of(batch: int) -> memory.Memory:
-            flags_of_batch = [*asked.argv, f"--global_batch_size={batch}"]
-            _refuse(flags_of_batch, system, spec)
+            flags_of_batch, of_batch = _with_batch(asked.argv, batch)
+            _refuse(of_batch, system, spec)
             watch = functools.partial(_said, request, system, batch)
             return memory.of_experiment(flags_of_batch, system, watch)
 
@@ -218,11 +207,16 @@ def _fitting_spec(request: Request) -> Any:
     return spec
 
 
-def _refuse(argv: Sequence[str], system: "System", spec: Any) -> None:
+def _with_batch(argv: Sequence[str], batch: int) -> tuple[list[str], Request]:
+    """Flags of the experiment with a global batch, and what they ask for."""
+    flags_of_batch = [*argv, f"--global_batch_size={batch}"]
+    return flags_of_batch, parse_request("plan", flags_of_batch)[0]
+
+
+def _refuse(request: Request, system: "System", spec: Any) -> None:
     """Refuse a mesh or a batch that data or devices do not fit, before a compiler starts."""
     from dawnjax.config.own_files import own_code
 
-    request, _ = parse_request("plan", list(argv))
     experiment, mesh = request.experiment, request.options.mesh
     with own_code("the experiment"):
         experiment.validate(spec)
@@ -272,7 +266,7 @@ def _with_search(reason: str, request: Request) -> str:
 
 
 def _refuse_times(values: flags.FlagValues, why: str) -> None:
-    for name in ("epochs", "epochs_from", "price_per_device_hour_usd", "search", "calibrate"):
+    for name in ("epochs", "epochs_from", "price_per_device_hour_usd", "search"):
         if values[name].present:
             raise ConfigError(f"{why}: leave out --{name}")
 
@@ -317,44 +311,22 @@ def _search(asked: _Asked) -> _Rows:
     return _with_lost(map(arrangements.to_json, found), text, lost, advised)
 
 
-def _calibration(
-    request: Request, systems: Sequence["System"], argv: Sequence[str], data: str, path: Any
-) -> "Calibration | None":
-    """Calibration on the run that the user gives, which may compile its program."""
-    if not path:
-        return None
-    from dawnjax.plan import calibration
-
-    def programs_of(system: "System", batch: int) -> "Programs":
-        flags_of_batch = [*argv, f"--global_batch_size={batch}"]
-        identity = compiled.identity_of(flags_of_batch, data)
-        return compiled.compiled(flags_of_batch, identity, system)
-
-    return calibration.calibration_of(str(path), request, systems, programs_of)
-
-
 def _planned(
     request: Request,
     spec: Any,
     jobs: Sequence[_Job],
     prices: dict[str, float],
     counted: Counted,
-    calibration: "Calibration | None",
 ) -> list[Planned]:
-    from dawnjax.plan.compiling.limits import DOES_NOT_FIT
-
     def row(job: _Job) -> Planned:
         system, batch = job.system, job.batch
         try:
-            _refuse(job.argv, system, spec)
+            _refuse(job.request, system, spec)
             watch = functools.partial(_said, request, system, batch)
-            prediction = _predict(request, job, prices, counted, calibration, watch)
+            prediction = _predict(request, job, prices, counted, watch)
         # One system without a plan must not cost the rows of the others.
         except (RunError, ConfigError) as error:
             reason = _with_search(str(error), request)
-            # Only a program that was compiled can be too large, so that the mesh is right.
-            if reason.startswith(DOES_NOT_FIT) and (why := _straddling(request, system, batch)):
-                reason = f"{reason}. {why}"
             return Planned(system.name, system.num_devices, batch, None, reason)
         return Planned(system.name, system.num_devices, batch, prediction)
 
@@ -387,7 +359,6 @@ def _own_flags() -> flags.FlagValues:
     flags.DEFINE_float("epochs", None, known, flag_values=values)
     text("epochs_from", "", "Runs that say how many epochs reach the target.")
     texts("price_per_device_hour_usd", [], "SYSTEM:USD of one device, with commas.")
-    text("calibrate", "", "A run of the experiment on one of the chips.")
     return values
 
 
@@ -440,7 +411,6 @@ def _predict(
     job: _Job,
     prices: dict[str, float],
     counted: Counted,
-    calibration: "Calibration | None",
     watch: compiled.Watch,
 ) -> "Prediction":
     from dawnjax.plan.epochs import caveats
@@ -451,11 +421,7 @@ def _predict(
     programs = compiled.compiled(job.argv, job.identity, system, watch)
     epochs = counted(job.batch, programs.train_examples)
     efficiency = fitted_efficiency(system.accelerator.name)
-    is_calibrated = calibration and calibration.chip == system.accelerator.compiler
-    if calibration and is_calibrated:
-        efficiency = calibration.efficiency
-    else:
-        efficiency = _of_decoders(request, job, programs, efficiency)
+    efficiency = _of_decoders(request, job, programs, efficiency)
     prediction = predict.predict(
         programs,
         system,
@@ -465,11 +431,7 @@ def _predict(
         system.price(prices),
         has_budget=experiment.has_length,
     )
-    more = caveats.caveats(experiment, request.overrides, epochs)
-    if calibration and is_calibrated:
-        more.append(calibration.note)
-    if straddling := _straddling(request, system, job.batch):
-        more.append(straddling)
+    more = caveats.caveats(experiment, epochs)
     return dataclasses.replace(prediction, notes=(*prediction.notes, *more))
 
 
@@ -487,10 +449,3 @@ def _of_decoders(
     mesh, seconds = request.options.mesh, sum(parts.values())
     place = (mesh, job.system, job.batch)
     return decoder_step.scaled(efficiency, request.experiment, spec, *place, seconds)
-
-
-def _straddling(request: Request, system: "System", batch: int) -> str:
-    from dawnjax.plan.epochs.caveats import straddling_groups
-
-    shards = request.options.mesh.batch_shards(system.num_devices)
-    return straddling_groups(request.experiment.batch_norm_group_size, batch, shards)

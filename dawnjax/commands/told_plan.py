@@ -32,7 +32,6 @@ class Row:
       largest_reason: Why none is known.
       mesh: With `--search=mesh`: axes and their sizes.
       remat: With `--search=mesh`: what `--model.remat` must be.
-      loses: With `--search=mesh`: why it is slower than the row above.
     """
 
     system: str
@@ -64,7 +63,6 @@ class Row:
     largest_reason: str = ""
     mesh: dict[str, int] | None = None
     remat: str | None = None
-    loses: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -57,14 +57,14 @@ def advice(options: Sequence[Option]) -> list[str]:
     fastest = min(options, key=lambda option: option.seconds.value)
     dearer = _next(options, cheapest, lambda option: option.cost_usd.value)
     slower = _next(options, fastest, lambda option: option.seconds.value)
+    more_usd = dearer.cost_usd.value / cheapest.cost_usd.value
+    longer = slower.seconds.value / fastest.seconds.value
     return [
         f"cheapest: {cheapest.name}, {_range(cheapest.cost_usd, words.usd)}; {dearer.name} costs "
-        f"{_times(dearer.cost_usd, cheapest.cost_usd)} as much. "
-        f"{_by_chance(dearer, cheapest, dearer.cost_usd.value / cheapest.cost_usd.value)}",
+        f"{words.times(more_usd)} as much. {_by_chance(dearer, cheapest, more_usd)}",
         _by_price(dearer, cheapest),
         f"fastest: {fastest.name}, {_range(fastest.seconds, words.about)}; {slower.name} takes "
-        f"{_times(slower.seconds, fastest.seconds)} as long. "
-        f"{_by_chance(slower, fastest, slower.seconds.value / fastest.seconds.value)}",
+        f"{words.times(longer)} as long. {_by_chance(slower, fastest, longer)}",
     ]
 
 
@@ -75,10 +75,6 @@ def _next(options: Sequence[Option], best: Option, value: Callable[[Option], flo
 
 def _range(interval: Interval, in_words: Callable[[float], str]) -> str:
     return f"{in_words(interval.value)} ({in_words(interval.low)} to {in_words(interval.high)})"
-
-
-def _times(more: Interval, less: Interval) -> str:
-    return words.times(more.value / less.value)
 
 
 def _by_chance(other: Option, best: Option, ratio: float) -> str:

@@ -47,17 +47,11 @@ def text(rows: Sequence[Planned]) -> str:
     lines = []
     if known:
         head = ["system", "batch", "step", "interval", "examples/s", "MFU", "memory GB", "epochs",
-                "interval", "time to accuracy", "interval", "cost USD"]  # fmt: skip
+                "interval", "time to accuracy", "interval", "cost USD", "interval"]  # fmt: skip
         lines.append(of_words(head, map(_cells, known)).to_text())
         names = (f"{p.system}/{p.global_batch}" for p in known)
         parts = of_words(["part of a step", *names], _part_rows(known))
         lines += ["", parts.to_text()]
-        costs = sorted((p.cost_usd.value, place) for place, p in enumerate(known) if p.cost_usd)
-        if costs:
-            head = ["by cost", "batch", "USD", "interval", "price"]
-            cells = (_cost_cells(known[place]) for _, place in costs)
-            table = of_words(head, cells, texts=(0, 4))
-            lines += ["", table.to_text()]
     for row in rows:
         if row.prediction is None:
             batch = f" batch {row.global_batch}" if row.global_batch else ""
@@ -71,15 +65,9 @@ def text(rows: Sequence[Planned]) -> str:
 
 
 def _rows_named(those: Sequence["Prediction"], known: Sequence["Prediction"]) -> str:
-    """Names of rows: of a system with all its batches, or of one batch."""
     if len(those) == len(known):
         return "all"
-    names = {}
-    for one in those:
-        count = [sum(p.system == one.system for p in rows) for rows in (those, known)]
-        name = one.system if count[0] == count[1] else f"{one.system}/{one.global_batch}"
-        names[name] = None
-    return ", ".join(names)
+    return ", ".join(f"{one.system}/{one.global_batch}" for one in those)
 
 
 def _notes(prediction: "Prediction") -> list[str]:
@@ -93,6 +81,8 @@ def _notes(prediction: "Prediction") -> list[str]:
         notes = []
     if not prediction.epochs and prediction.price_basis != reasons.get("cost_usd"):
         reasons.pop("cost_usd", None)  # the time's reason again
+    if prediction.cost_usd:
+        notes.append(f"price: {prediction.price_basis}")
     lacking = (f"no {_NAMES[name]}: {reason}" for name, reason in reasons.items())
     return [*notes, *lacking, *prediction.notes]
 
@@ -119,13 +109,8 @@ def _cells(prediction: "Prediction") -> list[str]:
         f"{_gb(prediction.memory_bytes)} of {_gb(prediction.memory_limit_bytes)}",
         *estimate(prediction.epochs, _few),
         *estimate(prediction.time_to_accuracy_seconds, words.about),
-        *estimate(prediction.cost_usd, _few)[:1],
+        *estimate(prediction.cost_usd, _few),
     ]
-
-
-def _cost_cells(prediction: "Prediction") -> list[str]:
-    cells = estimate(prediction.cost_usd, _few)
-    return [prediction.system, f"{prediction.global_batch:,}", *cells, prediction.price_basis]
 
 
 def estimate(value: "Interval | None", in_words: Callable[[float], str]) -> tuple[str, str]:

@@ -12,7 +12,6 @@ from benchmarks import plan_validation
 from benchmarks.plan_accuracy import decoders, results
 from benchmarks.plan_accuracy.checks import (
     AS_LARGE,
-    CALIBRATED_STEP,
     DECODER_STEP,
     DECODER_TIME,
     ITS_CHIP,
@@ -91,14 +90,6 @@ def test_held_out_steps_are_predicted_and_never_fitted():
     assert set(missed) == set(KNOWN_ERRORS)
     for name, ratios in missed.items():
         assert f"took {sum(ratios) / len(ratios):.2g} times the predicted" in KNOWN_ERRORS[name]
-
-
-def test_steps_from_one_result_of_their_kind_lie_inside():
-    steps = [check for check in results.checks() if check.quantity == CALIBRATED_STEP]
-    assert len(steps) >= 12
-    assert sum(check.holds for check in steps) >= 0.9 * len(steps)
-    near = [math.log1p(check.error) for check in steps if not check.octaves]
-    assert near and max(map(abs, near)) < 0.3
 
 
 def test_left_out_steps_of_decoders_are_near():
@@ -199,7 +190,6 @@ def test_observations_are_the_official_results():
             if entry.mean == pytest.approx(row.time_to_accuracy_seconds, abs=0.1)
         ]
         assert row.epochs == pytest.approx(published.epochs_mean, abs=0.01), row.name
-        assert row.trials == published.trials, row.name
         # Evaluations and the start are in the time of an epoch, not in that of training.
         assert 0.5 < row.train_seconds_per_epoch / published.per_epoch_mean < 1, row.name
         start_up = results.start_up_seconds(row)

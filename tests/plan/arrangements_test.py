@@ -44,13 +44,12 @@ def test_meshes_divide_the_model_the_text_and_the_devices():
     assert MeshShape(data=1, fsdp=4, context=2, model=2) in shapes
 
 
-def test_the_five_best_fit_and_each_says_why_it_loses():
+def test_the_five_best_fit():
     rows = found(batches=(64, 128))
     assert 1 < len(rows) <= arrangements.MOST
     known = [row.time_to_accuracy_seconds for row in rows]
-    times = [time.value for time in known if time]
+    times = [float(f"{time.value:.3g}") for time in known if time]
     assert times == sorted(times) and len(times) == len(rows)
-    assert rows[0].loses == "" and all(row.loses for row in rows[1:])
     for row in rows:
         assert row.memory.num_bytes <= row.limit_bytes == 84_942_979_072
         step = row.step_seconds
@@ -67,7 +66,7 @@ def test_without_epochs_the_time_of_an_example_decides():
 
     rows, _ = search(LLAMA, SPEC, parse_system("h100:64"), (64, 128), unknown, {})
     assert all(row.time_to_accuracy_seconds is None and row.cost_usd is None for row in rows)
-    each = [row.step_seconds.value / row.global_batch for row in rows]
+    each = [float(f"{row.step_seconds.value / row.global_batch:.3g}") for row in rows]
     assert each == sorted(each)
 
 
@@ -91,14 +90,6 @@ def test_a_batch_of_unknown_epochs_does_not_displace_those_with_a_time():
     rows, lost = search(LLAMA, SPEC, system, (1024,), known_to(256), {})
     assert not lost and not any(row.time_to_accuracy_seconds for row in rows)
     assert "all: no time to accuracy: counted to 256: give --epochs" in arrangements.text(rows)
-
-
-def test_rows_with_and_without_a_time_are_not_compared():
-    # Two devices have four meshes, so that one of the five rows is of the larger batch.
-    rows, _ = search(LLAMA, SPEC, parse_system("b200:2"), (2, 4), known_to(2), {})
-    known = [row.time_to_accuracy_seconds is not None for row in rows]
-    assert known == sorted(known, reverse=True) and len(set(known)) == 2
-    assert rows[known.index(False)].loses == "its time to accuracy is not known"
 
 
 def test_each_batch_without_a_mesh_gets_a_line_beside_the_rows_of_others():
@@ -173,28 +164,25 @@ def test_a_time_has_its_evaluations_and_at_least_the_first(rank, share):
     assert time.value == pytest.approx(rows / 64 * row.step_seconds.value, rel=1e-4)
 
 
+def filled(row, share):
+    """The row with a state that fills a part of its device."""
+    parts = dict.fromkeys(dataclasses.asdict(row.memory), 0.0)
+    memory = DecoderMemory(**{**parts, "state": share * row.limit_bytes})
+    return dataclasses.replace(row, memory=memory)
+
+
 def test_a_cost_names_its_seller_and_day_and_memory_what_jax_takes():
     [row, *_] = rows = found()
     assert row.price_basis.startswith("8 x 55.04 USD an hour and host: Amazon EC2 p5.48xlarge")
     assert f"h100:64: price: {row.price_basis}" in arrangements.text(rows)
-    parts = dataclasses.asdict(row.memory) | dict.fromkeys(("gathered", "kept", "working"), 0.0)
-    full = DecoderMemory(**{**parts, "gradients": 0.0, "state": 0.9 * row.limit_bytes})
-    text = arrangements.text([dataclasses.replace(row, memory=full)])
+    text = arrangements.text([filled(row, 0.9)])
     assert "h100:64: JAX takes 75 % of a GPU's memory, and this needs" in text
     assert "XLA_PYTHON_CLIENT_MEM_FRACTION=0.95" in text
 
 
 def test_the_first_that_fits_by_more_than_the_error_is_named():
     [row, *_] = found()
-    parts = dataclasses.asdict(row.memory) | dict.fromkeys(("gathered", "kept", "working"), 0.0)
-    full, half = (
-        dataclasses.replace(
-            row,
-            memory=DecoderMemory(**{**parts, "gradients": 0.0, "state": share * row.limit_bytes}),
-            global_batch=batch,
-        )
-        for share, batch in ((0.98, 64), (0.5, 128))
-    )
+    full, half = filled(row, 0.98), dataclasses.replace(filled(row, 0.5), global_batch=128)
     text = arrangements.text([full, half])
     surely = text.split("more than the error: ")[1].splitlines()[0]
     assert surely.endswith("--global_batch_size=128 --model.remat=" + row.remat)
@@ -204,18 +192,14 @@ def test_the_first_that_fits_by_more_than_the_error_is_named():
 @pytest.mark.parametrize(("share", "verdict"), [(0.99, "yes"), (1.01, "close")])
 def test_a_step_fits_surely_by_the_error_of_the_formulas(share, verdict):
     [row, *_] = found()
-    state = share * row.limit_bytes / arrangements.MEMORY_ERROR
-    parts = dict.fromkeys(dataclasses.asdict(row.memory), 0.0) | {"state": state}
-    text = arrangements.text([dataclasses.replace(row, memory=DecoderMemory(**parts))])
+    full = filled(row, share / arrangements.MEMORY_ERROR)
+    text = arrangements.text([full])
     assert f" {verdict} " in text.splitlines()[1]
-    full = dataclasses.replace(row, memory=DecoderMemory(**parts))
     assert arrangements.to_json(full)["fits"] == verdict
     assert f"may need {arrangements.MEMORY_ERROR:g} times this memory" in text
 
 
-def test_arithmetic_that_a_chip_lacks_and_parts_of_a_batch_are_refused():
-    with pytest.raises(ConfigError, match="V100.* no products of bfloat16: give --compute_dtype"):
-        found("v100:64")
+def test_parts_of_a_batch_are_refused():
     parts = dataclasses.replace(LLAMA, accumulation_steps=4)
     with pytest.raises(ConfigError, match="leave out --accumulation_steps"):
         found(experiment=parts)

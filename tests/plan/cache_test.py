@@ -1,31 +1,19 @@
 """The cache of plans: an entry that is damaged or of another program is compiled anew."""
 
-import copy
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import small_tokens
+from plan_parts import programs
 
+from dawnjax import records
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.plan.compiling import compiled
-from dawnjax.plan.epochs.observations import EXTRACTS
 from dawnjax.plan.hardware.systems import parse_system
 
 SYSTEM, OTHER = parse_system("v3:8"), parse_system("v3:32")
-
-
-def _small() -> dict[str, Any]:
-    """Compiled programs of `extracts.json`, with a few of their ops."""
-    answer = json.loads(EXTRACTS.read_text())["programs"]["tpu v3-8 resnet"]
-    for program in (answer["stages"][0]["train"], answer["evaluate"]):
-        program["work"] = [program["work"][0], max(program["work"], key=lambda work: work[1])]
-    return answer
-
-
-SMALL = _small()
+SMALL = programs()
 
 
 class Cache:
@@ -36,10 +24,10 @@ class Cache:
 
     def compile(self, request, system, watch):
         self.compiled += 1
-        return copy.deepcopy(SMALL)
+        return records.plain(SMALL)
 
-    def ask(self, identity: str = "an experiment", system=SYSTEM) -> dict[str, Any]:
-        return compiled.answer_of(["--experiment=x"], identity, system)
+    def ask(self, identity: str = "an experiment", system=SYSTEM) -> compiled.Programs:
+        return compiled.compiled(["--experiment=x"], identity, system)
 
     @property
     def entry(self) -> Path:
@@ -96,8 +84,9 @@ def test_an_entry_belongs_to_its_data(cache, tmp_path):
     flags = ["--experiment=fineweb_gpt2_small", f"--data.data_dir={tmp_path / 'tokens'}"]
 
     def ask() -> None:
-        data = parse_request("plan", flags)[0].experiment.data
-        cache.ask(compiled.identity_of(flags, compiled.identity_of_data(data)))
+        request, _ = parse_request("plan", flags)
+        spec, _ = compiled.spec_of(request.experiment.data)
+        cache.ask(compiled.identity_of(request, spec))
 
     ask()  # no data: the published set
     for last in (1, 2):

@@ -1,22 +1,19 @@
 """`dawnjax plan` without epochs and prices of the user: its time, its cost, and their sources."""
 
-import json
-
 import pytest
 from told import result_in
 
 from dawnjax.__main__ import main
 from dawnjax.machine import prices
 from dawnjax.plan.compiling import compiled
-from dawnjax.plan.epochs.observations import EXTRACTS
+from dawnjax.plan.epochs.observations import observed_programs
 from dawnjax.plan.hardware.systems import accelerators, parse_system
 
 
 @pytest.fixture
 def kept_program(monkeypatch):
     """One program in place of any that a compiler would make."""
-    answer = json.loads(EXTRACTS.read_text())["programs"]["DGX-1 resnet"]
-    monkeypatch.setattr(compiled, "answer_of", lambda *_: answer)
+    monkeypatch.setattr(compiled, "compiled", lambda *_: observed_programs()["DGX-1 resnet"])
 
 
 def rows_of(capsys, *flags):

@@ -23,6 +23,5 @@ def programs(*, memory_bytes: int = 10**9, flops: float | None = 1e12):
         eval_batches=3,
         train_examples=1000,
         model_flops_per_example=flops,
-        parameters=1,
         data_note="",
     )

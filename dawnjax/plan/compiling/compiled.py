@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dawnjax
 from dawnjax import records
@@ -26,6 +26,9 @@ from dawnjax.errors import ConfigError, RunError
 from dawnjax.plan.compiling import compilers
 from dawnjax.plan.compiling.extract import Extract
 from dawnjax.plan.hardware.systems import System
+
+if TYPE_CHECKING:
+    from dawnjax.config.experiment_flags import Request
 
 CACHE_DIR = "~/.cache/dawnjax/plans"
 COMPILE_SECONDS = 2700
@@ -60,7 +63,6 @@ class Programs:
     eval_batches: int
     train_examples: int
     model_flops_per_example: float | None
-    parameters: int
     data_note: str
 
     @property
@@ -72,14 +74,6 @@ class Programs:
     def memory_bytes(self) -> int:
         """Bytes of a device that the largest program needs."""
         return max(self.evaluate.memory_bytes, *(s.train.memory_bytes for s in self.stages))
-
-
-def programs_from_json(fields: Mapping[str, Any]) -> Programs:
-    """Programs in the answer of `worker.py`; FieldError for a wrong field, or no stage."""
-    programs = records.convert(fields, Programs, others=True)
-    if not programs.stages:
-        raise records.FieldError("it has no stages")
-    return programs
 
 
 Watch = Callable[[], AbstractContextManager[None]]
@@ -98,18 +92,9 @@ def compiled(
     Raises:
       RunError: They cannot be compiled, or do not fit; one line says why.
     """
-    return programs_from_json(answer_of(argv, identity, system, watch))
-
-
-def answer_of(
-    argv: Sequence[str], identity: str, system: System, watch: Watch = nullcontext
-) -> dict[str, Any]:
-    """JSON answer of `worker.compile_programs`, cached or made now; raises as `compiled`."""
     name = _name_of(identity, system)
     try:
-        answer = records.read_json(records.in_home(CACHE_DIR) / name, dict[str, Any])
-        programs_from_json(answer)
-        return answer
+        return records.read_json(records.in_home(CACHE_DIR) / name, Programs)
     except (OSError, RunError):
         pass  # nothing is kept, or nothing can be: there is no home directory
     except ValueError as error:
@@ -119,7 +104,7 @@ def answer_of(
         records.write_json(records.in_home(CACHE_DIR) / name, answer, indent=None)
     except RunError as error:
         print(f"compiled programs are not kept: {error}", file=sys.stderr)
-    return answer
+    return records.convert(answer, Programs)
 
 
 def answer_of_compiler(
@@ -207,44 +192,32 @@ def _hash_of_sources() -> str:
 
 
 def spec_of(data: Any) -> tuple[Any, str]:
-    """Shapes and counts of the data here, or else of the published set; and which it was."""
+    """Shapes and counts of the data here, or else of the published set; and which it was.
+
+    Raises:
+      ConfigError, DataError: The data are unfit, or neither here nor published.
+    """
+    from dawnjax.config.own_files import own_code
     from dawnjax.input_pipeline.reading.dataset import MissingDataError
 
     try:
-        return data.spec(), "the data that are here"
+        with own_code("the data"):
+            return data.spec(), "the data that are here"
     except MissingDataError as error:
         if not hasattr(data, "published_spec"):
             raise ConfigError(str(error)) from None
         return data.published_spec(), "counts and shapes of the published set"
-
-
-def identity_of_data(data: Any) -> str:
-    """All that the programs take from the data; ConfigError or DataError where they are unfit."""
-    from dawnjax.config.own_files import own_code
-
-    try:
-        with own_code("the data"):
-            spec, note = spec_of(data)
     except ValueError as error:  # a field of the dataset's config that lies outside its range
         raise ConfigError(str(error)) from None
-    shapes = [sorted(spec.example_shapes(split).items()) for split in ("train", "eval")]
-    counts = (spec.num_train_examples, spec.num_eval_examples)
-    return f"{spec.fingerprint} {counts} {shapes} {note}"
 
 
-def identity_of(argv: Sequence[str], data: str) -> str:
-    """Identity of the experiment that the flags ask for, with options that change its programs.
-
-    Args:
-      data: Identity of its data (`identity_of_data`).
-    """
-    from dawnjax.config.experiment_flags import parse_request
+def identity_of(request: "Request", spec: Any) -> str:
+    """Identity of an experiment and its data, with options that change its programs."""
     from dawnjax.config.own_files import file_of
 
-    request, positional = parse_request("plan", list(argv))
-    if positional:
-        raise ConfigError(f"unexpected argument {positional[0]!r}")
     own = file_of(request.experiment)
+    shapes = [sorted(spec.example_shapes(split).items()) for split in ("train", "eval")]
+    counts = (spec.num_train_examples, spec.num_eval_examples)
     options = [getattr(request.options, name) for name in OPTIONS]
-    code = own.code() if own else ""
-    return f"{request.experiment.recipe_fields()} {data} {options} {code}"
+    made_of = [request.experiment.recipe_fields(), spec.fingerprint, counts, shapes, options]
+    return f"{made_of} {own.code() if own else ''}"

@@ -30,10 +30,9 @@ def needs_larger_share(needs_bytes: float, device: Device) -> str:
     share = needs_bytes / device.memory_bytes
     if device.platform != "gpu" or not JAX_SHARE < share <= 1:
         return ""
-    may_not_do = ", which may not be enough" if share > LARGEST_SHARE else ""
     return (
         f"JAX takes {100 * JAX_SHARE:.0f} % of a GPU's memory, and this needs {100 * share:.0f} %: "
-        f"train with XLA_PYTHON_CLIENT_MEM_FRACTION={LARGEST_SHARE}{may_not_do}"
+        f"train with XLA_PYTHON_CLIENT_MEM_FRACTION={LARGEST_SHARE}"
     )
 
 

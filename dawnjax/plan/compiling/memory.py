@@ -4,7 +4,6 @@ XLA's own assignment of buffers is read before it makes kernels (`assigned.py`).
 lie the data: the set where a run keeps it on each device, else batches that wait for their step.
 """
 
-import contextlib
 import dataclasses
 import functools
 import tempfile
@@ -20,9 +19,6 @@ from dawnjax.page.table import of_words
 from dawnjax.plan.compiling import compiled, compilers, limits
 from dawnjax.plan.compiling.assigned import Buffer
 from dawnjax.plan.hardware.systems import System, parse_system
-
-LINE_ERROR = 0.05
-"""Memory is affine in the batch if a third batch needs what the line says, give or take this."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,20 +93,14 @@ class LargestBatch:
     is_all: bool
 
     def __str__(self) -> str:
+        needs = f"needs {_size(self.num_bytes)}" if self.num_bytes else "does not fit"
         line = "the line through batches {:,} and {:,}".format(*self.points)
-        says = f"{line} says {_size(self.line_bytes)}"
+        line = f"{needs}, where {line} says {_size(self.line_bytes)}"
         if not self.fits:
-            needs = f"needs {_size(self.num_bytes)}" if self.num_bytes else "does not fit"
-            return (
-                f"largest compiled batch that fits: {self.points[1]:,}; {self.batch:,} {needs}, "
-                f"where {says}"
-            )
+            return f"largest compiled batch that fits: {self.points[1]:,}; {self.batch:,} {line}"
         if self.is_all:
             return f"even a batch of all training examples fits: {self.batch:,}"
-        found = f"largest batch: about {self.batch:,}, which needs {_size(self.num_bytes)}"
-        if self.num_bytes < (1 - LINE_ERROR) * self.line_bytes:
-            return f"{found}, where {says}: a larger one may fit"
-        return found
+        return f"largest batch: about {self.batch:,}, which {line}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -189,36 +179,32 @@ def _memory(
     return records.convert({**answer, "system": system.name, "limit_bytes": limit}, Memory)
 
 
-Compile = Callable[[int], Memory | None]
-"""Memory with a global batch; None where the compiler refuses it as too large."""
-
-
-def largest_batch(compile: Compile, batch: int, unit: int, most: int) -> LargestBatch | None:
+def largest_batch(
+    compile: Callable[[int], Memory | None], batch: int, unit: int, most: int
+) -> LargestBatch | None:
     """Largest batch that fits; None where not even the smallest does.
 
     Args:
-      compile: It is called once for each batch: three times where the first one fits.
+      compile: Memory of a batch, None where it is refused as too large: of three, if one fits.
       batch: Where to begin; as all batches, a multiple of `unit` and at most `most`.
     """
-    compile = functools.cache(compile)
 
     def fitting(batch: int) -> Memory | None:
         memory = compile(batch)
         return memory if memory and memory.fits == "yes" else None
 
-    high = batch
-    while not (second := fitting(high)):
-        if high == unit:
+    def half(batch: int) -> int:
+        return max(unit, batch // 2 // unit * unit)
+
+    while not (second := fitting(batch)):
+        if batch == unit:
             return None
-        memory = compile(high)
-        share = 0.9 * memory.usable_bytes / memory.num_bytes if memory else 0.5
-        high = max(unit, int(share * high) // unit * unit)
-    low, first = high, second
-    if high == unit and 2 * unit <= most and (larger := fitting(2 * unit)):
-        high, second = 2 * unit, larger
-    elif high > unit:
-        low = max(unit, high // 2 // unit * unit)
+        batch = half(batch)
+    low, high, first = half(batch), batch, second
+    if batch > unit:
         first = compile(low) or second
+    elif 2 * unit <= most and (larger := fitting(2 * unit)):
+        high, second = 2 * unit, larger
     wanted, slope = high, 0.0
     if low < high:
         slope = (second.num_bytes - first.num_bytes) / (high - low)
@@ -244,50 +230,41 @@ def rows(
       of: Memory of a batch; RunError or ConfigError where there is none.
       unit: As of `largest_batch`; 0 looks for none.
     """
-    known: dict[int, Memory | str] = {}
+
+    @functools.cache
+    def known(batch: int) -> Memory | str:
+        try:
+            return of(batch)
+        # One batch without a plan must not cost the rows of the others.
+        except (RunError, ConfigError) as error:
+            return str(error)
 
     def compile(batch: int) -> Memory | None:
-        if batch not in known:
-            try:
-                known[batch] = of(batch)
-            except (RunError, ConfigError) as error:
-                known[batch] = str(error)
-        memory = known[batch]
+        memory = known(batch)
         if isinstance(memory, Memory):
             return memory
         if not memory.startswith(limits.DOES_NOT_FIT):
             raise RunError(memory)
         return None
 
-    found = []
+    found, sizes = [], []
     for batch in batches:
         row = Row(system=system.name, num_devices=system.num_devices, global_batch=batch)
-        # One batch without a plan must not cost the rows of the others.
-        with contextlib.suppress(RunError):
-            compile(batch)
-        memory = known[batch]
+        memory = known(batch)
         which = "memory" if isinstance(memory, Memory) else "reason"
         found.append(dataclasses.replace(row, **{which: memory}))
-    sizes = [
-        row.global_batch
-        for row in found
-        if row.memory or row.reason.startswith(limits.DOES_NOT_FIT)
-    ]
+        if which == "memory" or str(memory).startswith(limits.DOES_NOT_FIT):
+            sizes.append(batch)
     if unit and sizes:
         try:
             start = max(unit, max(sizes) // unit * unit)
             largest = largest_batch(compile, start, unit, max(most, start))
-            why = "" if largest else NO_BATCH.format(unit)
-        except (RunError, ConfigError) as error:
+            more = "use more devices; --mesh.fsdp=N splits parameters and optimizer among them"
+            why = "" if largest else f"no batch fits, not even {unit:,}: {more}"
+        except RunError as error:
             largest, why = None, str(error)
         found[-1] = dataclasses.replace(found[-1], largest=largest, largest_reason=why)
     return found
-
-
-NO_BATCH = (
-    "no batch fits, not even {:,}: use more devices; --mesh.fsdp=N splits parameters and optimizer "
-    "among them"
-)
 
 
 def text(rows: Sequence[Row]) -> str:

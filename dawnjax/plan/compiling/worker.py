@@ -96,8 +96,6 @@ def recipes_of(argv: list[str], system: System) -> tuple[list["Recipe"], int, st
 
 def compile_programs(request: Mapping[str, Any]) -> dict[str, Any]:
     """JSON fields of `compiled.Programs`, or of `memory.Memory`."""
-    import jax
-
     from dawnjax.feed import InputShapes
     from dawnjax.machine.mesh import batch_shards
 
@@ -130,7 +128,6 @@ def compile_programs(request: Mapping[str, Any]) -> dict[str, Any]:
         "stages": stages,
         "evaluate": _extract(evaluation, max(_longest(spec), 1)),
         "model_flops_per_example": model_flops(last),
-        "parameters": sum(leaf.size for leaf in jax.tree.leaves(last.abstract_state.params)),
         "eval_batches": -(-spec.num_eval_examples // batch),
         "train_examples": spec.num_train_examples,
         "data_note": note,

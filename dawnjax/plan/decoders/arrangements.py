@@ -29,6 +29,7 @@ from dawnjax.plan.decoders.terms import RECOMPUTED, Arrangement, model_flops, te
 from dawnjax.plan.epochs.interval import DEVIATIONS, Interval, around
 from dawnjax.plan.hardware.systems import System, parse_system
 from dawnjax.plan.planned import estimate
+from dawnjax.plan.steps.efficiency import peak_flops
 from dawnjax.plan.steps.predict import GIVE_EPOCHS, evaluations_until, first_evaluation
 
 if TYPE_CHECKING:
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
 
 MOST = 5
 """Arrangements that are shown of each system."""
-
-TIE = 0.001
-"""Two arrangements whose costs differ by less cost the same."""
 
 Counted = Callable[[int, int], "Epochs"]
 
@@ -59,7 +57,6 @@ class Found:
       epochs_basis: Source of the epochs, or why none knows them.
       price_basis: Source of the price, or why there is none.
       price: Listed price; None where the user gave it, or none is listed.
-      loses: Why it is slower than the row above; empty for the first.
     """
 
     system: str
@@ -78,13 +75,6 @@ class Found:
     epochs_basis: str = ""
     price_basis: str = ""
     price: Price | None = None
-    loses: str = ""
-
-    @property
-    def cost_of_an_example(self) -> float:
-        """Time to the target, or else that of an example; the two are not compared."""
-        time = self.time_to_accuracy_seconds
-        return time.value if time else self.step_seconds.value / self.global_batch
 
 
 def meshes(model: Any, spec: Any, num_devices: int) -> Iterator[MeshShape]:
@@ -119,7 +109,7 @@ def search(
 ) -> tuple[list[Found], list[str]]:
     """Best arrangements of an experiment on a system, and lines about batches that have none.
 
-    The first one comes first. Those of batches whose epochs are not known come after all others.
+    Batches whose epochs are not known are compared only where no others are.
 
     Raises:
       ConfigError: The experiment has no decoder of the Llama family, or none of them fits; then
@@ -128,7 +118,6 @@ def search(
     model = experiment.model
     if reason := why_unfit(experiment, spec):
         raise ConfigError(f"--search=mesh: {reason}")
-    _refuse_dtype(experiment.compute_dtype, system)
     factors, moments = fitted(system.accelerator), moment_bytes_of(experiment, spec)
     shapes = list(meshes(model, spec, system.num_devices))
     found: list[Found] = []
@@ -149,40 +138,26 @@ def search(
         raise ConfigError("; ".join(reasons))
     priced = [_priced(row, experiment, spec, system, counted, prices) for row in found]
     timed = [row for row in priced if row.time_to_accuracy_seconds]
-    untimed = [row for row in priced if not row.time_to_accuracy_seconds]
+    if timed:
+        untimed = (row for row in priced if not row.time_to_accuracy_seconds)
+        unknown = {row.global_batch: row.epochs_basis for row in untimed}
+        reasons += [
+            f"batch {batch:,} is not compared, as its time to accuracy is not known: {basis}: "
+            f"{GIVE_EPOCHS}"
+            for batch, basis in unknown.items()
+        ]
     # Of a mesh and batch, the fastest `remat`.
     fastest: dict[tuple[MeshShape, int], Found] = {}
-    for row in (*_ordered(timed), *_ordered(untimed)):
+    for row in sorted(timed or priced, key=_order):
         fastest.setdefault((row.mesh, row.global_batch), row)
-    best = [*fastest.values()][:MOST]
-    shown = {row.global_batch for row in best}
-    unknown = {row.global_batch: row.epochs_basis for row in untimed}
-    reasons += [
-        f"batch {batch:,} is not compared, as its time to accuracy is not known: {basis}: "
-        f"{GIVE_EPOCHS}"
-        for batch, basis in unknown.items()
-        if batch not in shown
-    ]
-    explained = (_explained(row, above) for above, row in itertools.pairwise(best))
-    return [best[0], *explained], reasons
+    return [*fastest.values()][:MOST], reasons
 
 
-def _ordered(rows: Sequence[Found]) -> list[Found]:
-    """Rows by cost; of two within 0.1 %, the one that leaves more memory comes first."""
-    least = min((row.cost_of_an_example for row in rows), default=0.0)
-    return sorted(
-        rows, key=lambda row: (round(row.cost_of_an_example / least / TIE), row.memory.num_bytes)
-    )
-
-
-def _refuse_dtype(dtype: str, system: System) -> None:
-    peaks = system.accelerator.device.peak_flops_per_second
-    if dtype not in peaks:
-        known = "float16" if "float16" in peaks else "bfloat16"
-        name = system.accelerator.device.name
-        raise ConfigError(
-            f"--search=mesh: {name} has no products of {dtype}: give --compute_dtype={known}"
-        )
+def _order(row: Found) -> tuple[float, float]:
+    """Seconds to the target, or else of an example, in three digits; then memory."""
+    time = row.time_to_accuracy_seconds
+    seconds = time.value if time else row.step_seconds.value / row.global_batch
+    return float(f"{seconds:.3g}"), row.memory.num_bytes
 
 
 def _found(
@@ -194,8 +169,7 @@ def _found(
 ) -> Found:
     device, num_devices = arrangement.system.accelerator.device, arrangement.system.num_devices
     step = factors.step(experiment.model, arrangement)
-    peak = device.peak("bfloat16") or device.peak("float16")
-    assert peak is not None  # `terms` needs one
+    model_rate = model_flops(experiment.model, arrangement) / step.value
     return Found(
         system=arrangement.system.name,
         num_devices=num_devices,
@@ -207,7 +181,7 @@ def _found(
         parts=factors.parts(terms(experiment.model, arrangement)),
         step_seconds=step,
         tokens_per_second=arrangement.rows * arrangement.sequence_length / step.value,
-        mfu=model_flops(experiment.model, arrangement) / step.value / peak,
+        mfu=model_rate / peak_flops(device, "bfloat16"),
     )
 
 
@@ -240,23 +214,6 @@ def _priced(
         price_basis=price.basis,
         price=price.listed,
     )
-
-
-def _explained(row: Found, above: Found) -> Found:
-    """The row with the part that grew most for each example, against the row above."""
-    growth = {
-        name: row.parts[name] / row.global_batch - above.parts[name] / above.global_batch
-        for name in row.parts
-    }
-    name = max(growth, key=lambda name: growth[name])
-    share = growth[name] / (above.step_seconds.value / above.global_batch)
-    if (row.time_to_accuracy_seconds is None) != (above.time_to_accuracy_seconds is None):
-        loses = "its time to accuracy is not known"
-    elif share >= TIE:
-        loses = f"{name} +{words.rounded(100 * share, 2)} % of a step"
-    else:
-        loses = "next to nothing"
-    return dataclasses.replace(row, loses=loses)
 
 
 def _lost(
@@ -294,9 +251,9 @@ def to_json(row: Found) -> dict[str, Any]:
 def text(rows: Sequence[Found]) -> str:
     """Table of the rows, and what to give `dawnjax train` for the first of each system."""
     head = ["system", "mesh", "batch", "remat", "memory GB", "fits", "step", "interval", "MFU",
-            "tokens/s", "time to accuracy", "interval", "cost USD", "interval",
-            "loses to the row above by"]  # fmt: skip
-    lines = [of_words(head, map(_cells, rows), texts=(0, 1, 3, 5, 14)).to_text(), ""]
+            "tokens/s", "time to accuracy", "interval", "cost USD",
+            "interval"]  # fmt: skip
+    lines = [of_words(head, map(_cells, rows), texts=(0, 1, 3, 5)).to_text(), ""]
     firsts = {row.system: row for row in reversed(rows)}
     for row in rows:
         if firsts[row.system] is row:
@@ -360,5 +317,4 @@ def _cells(row: Found) -> list[str]:
         words.rounded(row.tokens_per_second),
         *estimate(row.time_to_accuracy_seconds, words.about),
         *estimate(row.cost_usd, lambda amount: words.rounded(amount, 3)),
-        row.loses,
     ]

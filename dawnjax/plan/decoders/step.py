@@ -1,14 +1,13 @@
 """Seconds of a decoder's train step, from its sizes and arrangement alone.
 
-    step = sum over terms of seconds at the data sheets' rates (`decoder_terms`) x a factor
+    step = sum over terms of seconds at the data sheets' rates (`terms.py`) x a factor
 
 The factors are fitted on published steps (`steps.csv`): MaxText's recipes for TPUs and an
 H200, and MLPerf Training v5.1 on NVIDIA's GPUs. The fit is least squares of relative errors, with a
 prior on each factor; steps of the planned chip weigh more than steps of others of its platform.
 
 A part of the exchanges is hidden behind computation. The factor of `weights and gradients` is the
-part that is not: 0.3 to 0.7. To count only what exceeds half of the computation was tried too, and
-was worse on GPUs: a median error of 7 and a worst of 29 %, where the fitted part had 5 and 19.
+part that is not: 0.3 to 0.7.
 """
 
 import dataclasses

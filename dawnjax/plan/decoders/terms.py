@@ -11,10 +11,10 @@ import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from dawnjax.errors import RunError
 from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.plan.hardware.interconnect import Exchange, exchange_seconds
 from dawnjax.plan.hardware.systems import System
+from dawnjax.plan.steps.efficiency import peak_flops
 
 if TYPE_CHECKING:
     from dawnjax.models.configs.llama import Llama
@@ -279,24 +279,13 @@ def terms(model: "Llama", arrangement: Arrangement) -> dict[str, float]:
     device = arrangement.system.accelerator.device
     found = dict.fromkeys(TERMS, 0.0)
     products = product_flops(model, arrangement)
-    found[PRODUCTS[arrangement.products]] = products / _peak(arrangement)
-    bfloat16 = dataclasses.replace(arrangement, products="bfloat16")
-    found[ATTENTION] = attention_flops(model, arrangement) / _peak(bfloat16)
+    found[PRODUCTS[arrangement.products]] = products / peak_flops(device, arrangement.products)
+    found[ATTENTION] = attention_flops(model, arrangement) / peak_flops(device, "bfloat16")
     found[MEMORY] = memory_bytes(model, arrangement) / device.memory_bytes_per_second
     for name, exchange in exchanges(model, arrangement):
         found[name] += exchange_seconds(exchange, arrangement.system)
     found[STEP] = STEP_SECONDS
     return found
-
-
-def _peak(arrangement: Arrangement) -> float:
-    device, dtype = arrangement.system.accelerator.device, arrangement.products
-    peak = device.peak(dtype)
-    if dtype == "bfloat16" and peak is None:
-        peak = device.peak("float16")
-    if peak is None:
-        raise RunError(f"no peak of {device.name} is known for {dtype}")
-    return peak
 
 
 def model_flops(model: "Llama", arrangement: Arrangement) -> float:

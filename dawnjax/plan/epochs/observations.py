@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dawnjax import records
-from dawnjax.plan.compiling.compiled import Programs, programs_from_json
+from dawnjax.plan.compiling.compiled import Programs
 from dawnjax.plan.epochs.epochs import Point
 from dawnjax.plan.hardware.systems import System, parse_system
 
@@ -33,7 +33,6 @@ class PublishedResult:
       flags: Flags that make ours compute as the system did.
       global_batch: Examples a step.
       epochs: Mean epochs to the target over the trials; None of a step alone.
-      trials: How many trials; 0 of a step alone.
       every_epochs: Epochs between its evaluations.
       train_seconds_per_epoch: Median over all stretches of training between two evaluations; None
         of a step alone.
@@ -49,7 +48,6 @@ class PublishedResult:
     flags: tuple[str, ...]
     global_batch: int
     epochs: float | None
-    trials: int
     every_epochs: float | None
     train_seconds_per_epoch: float | None
     evaluation_seconds: float | None
@@ -74,7 +72,6 @@ def results_of(path: Path) -> tuple[PublishedResult, ...]:
             flags=tuple(row["flags"].split()),
             global_batch=int(row["global_batch"]),
             epochs=_number(row["epochs"]),
-            trials=int(row["trials"] or 0),
             every_epochs=_number(row["every_epochs"]),
             train_seconds_per_epoch=_number(row["train_seconds_per_epoch"]),
             evaluation_seconds=_number(row["evaluation_seconds"]),
@@ -93,7 +90,7 @@ def _number(text: str) -> float | None:
 @functools.cache
 def observed_programs() -> dict[str, Programs]:
     answers = records.read_json(EXTRACTS, dict[str, Any])["programs"]
-    return {name: programs_from_json(answer) for name, answer in answers.items()}
+    return {name: records.convert(answer, Programs) for name, answer in answers.items()}
 
 
 def official_points(experiment: str, rows: Sequence[PublishedResult] | None = None) -> list[Point]:

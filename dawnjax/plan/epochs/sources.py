@@ -8,10 +8,9 @@ first evaluation to the end of the budget, and no estimate.
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from dawnjax import records
-from dawnjax.config.experiment import Evaluation, Experiment, Observation
+from dawnjax.config.experiment import Experiment, Observation
 from dawnjax.config.experiment_modules import changed_fields
 from dawnjax.config.observations import observations_of
 from dawnjax.errors import ConfigError
@@ -19,9 +18,6 @@ from dawnjax.plan.epochs import epochs
 from dawnjax.plan.epochs.epochs import Epochs
 from dawnjax.plan.epochs.interval import DEVIATIONS, octaves_outside
 from dawnjax.plan.epochs.observations import TARGETS, convergence_points, official_points
-
-if TYPE_CHECKING:
-    from dawnjax.trials.group import Entry
 
 GIVEN, RUNS = "given", "given runs"
 TRIALS, OFFICIAL = "trials of the experiment", "official results"
@@ -83,7 +79,12 @@ def _of_other_recipe(
         return found
     same = _NO_RECIPE if batch == base.global_batch_size else (*_NO_RECIPE, *_WITH_BATCH)
     changed = [name for name in changed_fields(base, experiment) if not name.startswith(same)]
-    if not changed:
+    return _widened(found, changed)
+
+
+def _widened(found: Epochs, changed: Sequence[str]) -> Epochs:
+    """Estimate of trials whose recipe differs from the planned one in these fields."""
+    if found.mean is None or not changed:
         return found
     basis = f"{found.basis}, of another {', '.join(changed)}: their interval is widened"
     return dataclasses.replace(found, spread=math.hypot(found.spread, epochs.RECIPES), basis=basis)
@@ -111,28 +112,29 @@ def of_trials(
     places = "; ".join(f"{one.hardware}, {one.date}" for one in seen if one.epochs_to_target)
     basis = f"mean of {len(counts)} of {trials} trials that reached the target ({places})"
     basis += _without_misses(trials - reached)
-    mean, spread = _mean(counts, base.evaluation, train_examples / base.global_batch_size)
-    if changed:
-        spread = math.hypot(spread, epochs.RECIPES)
-        basis += f", of another {', '.join(changed)}: their interval is widened"
-    mean = epochs.at_other_batch(mean, base.global_batch_size, batch)
-    found = at_batch(mean, spread, [base.global_batch_size], batch, basis)
-    return dataclasses.replace(found, source=TRIALS if found.mean else "")
+    return _widened(_of_counts(counts, base, batch, train_examples, basis, TRIALS), changed)
 
 
 def _without_misses(trials: int) -> str:
     return f"; time and cost leave out the {trials} that did not reach it" if trials else ""
 
 
-def _mean(
-    counts: Sequence[float], evaluation: Evaluation, steps_per_epoch: float
-) -> tuple[float, float]:
-    """Mean epochs of trials, and the spread of one more trial."""
-    mean = math.fsum(counts) / len(counts)
+def _of_counts(
+    counts: Sequence[float],
+    ran: Experiment,
+    batch: int,
+    train_examples: int,
+    basis: str,
+    source: str,
+) -> Epochs:
+    """Estimate from the epochs of trials of an experiment that reached its target."""
+    mean, counted = math.fsum(counts) / len(counts), ran.global_batch_size
     # The interval reaches the next evaluation after the mean: a few trials that all reached at one
     # evaluation do not show that the next trial does.
-    every = evaluation.epochs_between(steps_per_epoch)
-    return mean, max(epochs.spread_of_trials(counts), math.log1p(every / mean) / DEVIATIONS)
+    every = ran.evaluation.epochs_between(train_examples / counted)
+    spread = max(epochs.spread_of_trials(counts), math.log1p(every / mean) / DEVIATIONS)
+    mean = epochs.at_other_batch(mean, counted, batch)
+    return at_batch(mean, spread, [counted], batch, basis, source)
 
 
 def of_runs(path: str, experiment: Experiment) -> Callable[[int, int], Epochs]:
@@ -140,61 +142,33 @@ def of_runs(path: str, experiment: Experiment) -> Callable[[int, int], Epochs]:
 
     The runs are taken to have evaluated as often as the planned one.
     """
-    from dawnjax.analysis import leaderboard, loading
+    from dawnjax.analysis import loading
 
-    name = experiment.name
     loaded, _ = loading.load_with_runs(records.path_of(path))
-    entries = list(loaded)
+    name, entries = experiment.name, list(loaded)
     ours = [entry for entry in entries if (entry.suite, entry.benchmark) == ("dawnjax", name)]
-    if not entries:
-        raise ConfigError(f"--epochs_from={path}: it holds only trials that chose a recipe")
     if not ours:
         names = ", ".join(sorted({entry.benchmark for entry in entries}))
-        raise ConfigError(f"--epochs_from={path}: there is no run of {name}, but of {names}")
-    if len(targets := leaderboard.targets(ours)) > 1:
-        words = " and ".join(target.words() for target in targets)
-        raise ConfigError(f"--epochs_from={path}: runs to different targets, {words}; give one's")
-    by_batch: dict[int | None, list[Entry]] = {}
-    for entry in ours:
-        by_batch.setdefault(entry.global_batch_size, []).append(entry)
-    for size, entries in by_batch.items():
-        if len({entry.identity for entry in entries}) > 1:
-            raise ConfigError(
-                f"--epochs_from={path}: runs of different experiments (identities) at batch "
-                f"{size or 'unknown'}; give those of one"
-            )
-    known = {
-        size: epochs_of
-        for size, entries in by_batch.items()
-        if (
-            epochs_of := [
-                t.epochs_to_target for e in entries for t in e.trials if t.epochs_to_target
-            ]
+        found = f"of {names}" if entries else "trials that chose a recipe"
+        raise ConfigError(f"--epochs_from={path}: there is no run of {name}, but {found}")
+    if len({entry.identity for entry in ours}) > 1:
+        raise ConfigError(
+            f"--epochs_from={path}: runs of different recipes, batches or targets (identities); "
+            "give those of one"
         )
-    }
-    if not known:
+    trials = [trial for entry in ours for trial in entry.trials]
+    counts = [trial.epochs_to_target for trial in trials if trial.epochs_to_target]
+    if not counts:
         raise ConfigError(
             f"--epochs_from={path}: no trial there says after how many epochs it reached"
         )
-
-    def at(batch: int, train_examples: int) -> Epochs:
-        # Runs of another batch than the nearest say less, and theirs is another experiment.
-        sizes = [size for size in known if size]
-        size = min(sizes, key=lambda size: abs(math.log(size / batch))) if sizes else None
-        counts, trials = known[size], sum(len(entry.trials) for entry in by_batch[size])
-        basis = f"mean of {len(counts)} of {trials} trials in {path} that reached "
-        basis += " or ".join(target.words() for target in targets)
-        basis += _without_misses(sum(not t.reached for e in by_batch[size] for t in e.trials))
-        if loaded.problems:
-            basis += f"; {len(loaded.problems)} left out there, as `dawnjax report` says"
-        steps_per_epoch = train_examples / (size or batch)
-        mean, spread = _mean(counts, experiment.evaluation, steps_per_epoch)
-        if size:
-            mean = epochs.at_other_batch(mean, size, batch)
-        found = at_batch(mean, spread, [size] if size else [], batch, basis)
-        return dataclasses.replace(found, source=RUNS if found.mean else "")
-
-    return at
+    basis = f"mean of {len(counts)} of {len(trials)} trials in {path} that reached "
+    basis += ours[0].target.words() + _without_misses(sum(not trial.reached for trial in trials))
+    if loaded.problems:
+        basis += f"; {len(loaded.problems)} left out there, as `dawnjax report` says"
+    counted = ours[0].global_batch_size or experiment.global_batch_size
+    ran = dataclasses.replace(experiment, global_batch_size=counted)
+    return lambda batch, train_examples: _of_counts(counts, ran, batch, train_examples, basis, RUNS)
 
 
 def of_official_results(experiment: Experiment, batch: int, train_examples: int) -> Epochs:
@@ -216,10 +190,9 @@ def of_official_results(experiment: Experiment, batch: int, train_examples: int)
     if others := len(points) - len(official):
         to = ", ".join(f"{point:g}" for point in sorted({p.target for p in points[-others:]}))
         parts.append(f"{others} reference points of later rounds to {to}")
-    found = at_batch(curve.at(batch), curve.spread, curve.batches, batch, " and ".join(parts))
-    own = any(point.target == target for point in points)
-    source = OFFICIAL if found.mean else ""
-    return dataclasses.replace(found, source=source, has_own_target=own)
+    basis, own = " and ".join(parts), any(point.target == target for point in points)
+    found = at_batch(curve.at(batch), curve.spread, curve.batches, batch, basis, OFFICIAL)
+    return dataclasses.replace(found, has_own_target=own)
 
 
 def _unknown(basis: str) -> Epochs:
@@ -227,12 +200,14 @@ def _unknown(basis: str) -> Epochs:
 
 
 def at_batch(
-    mean: float, spread: float, batches: Sequence[int], global_batch: int, basis: str
+    mean: float,
+    spread: float,
+    batches: Sequence[int],
+    global_batch: int,
+    basis: str,
+    source: str,
 ) -> Epochs:
     """Estimate at a batch; its spread grows beyond the counted batches until it is withheld."""
-    if not batches:
-        spread = math.hypot(spread, epochs.error_outside(1.0))
-        return Epochs(mean=mean, spread=spread, basis=f"{basis}; at a batch that is not known")
     away = octaves_outside(batches, global_batch)
     smallest, largest = min(batches), max(batches)
     counted = f"batch {smallest:,}" + (f" to {largest:,}" if largest > smallest else "")
@@ -244,6 +219,5 @@ def at_batch(
         )
     if away:
         basis += f", at {counted}: moved to {global_batch:,}, and their interval is widened"
-    return Epochs(
-        mean=mean, spread=epochs.spread_outside(spread, batches, global_batch), basis=basis
-    )
+    spread = epochs.spread_outside(spread, batches, global_batch)
+    return Epochs(mean=mean, spread=spread, basis=basis, source=source)

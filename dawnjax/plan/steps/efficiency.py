@@ -42,11 +42,6 @@ SMALLEST_SPREAD = 0.2
 than the planned one: our steps on an H200, predicted from the official programs on V100, are off by
 0.00, 0.01, 0.23 and 0.25 in the logarithm, 0.17 as root of the mean square."""
 
-CALIBRATED, EXACT = 0.15, 0.01
-"""Spread of the step of a program that ran on the chip, on as many devices; and standard deviation
-of that run's own step. `python -m benchmarks plan_validation` has steps of v0.5, each from another
-result of the same system's kind and experiment alone."""
-
 OUTSIDE = 0.1
 """Standard deviation of the logarithm for each doubling of the devices beyond the largest observed
 system, or below the smallest. Fitted on single hosts alone, steps of 512 and 640 GPUs, five
@@ -158,7 +153,6 @@ class Measured:
       chip: Device, as the compiler calls it.
       num_devices: Of its system.
       predicted: Function from an efficiency to the seconds that it predicts.
-      deviation: Standard deviation of the logarithm of `seconds`; None for that of its chip.
     """
 
     name: str
@@ -166,7 +160,6 @@ class Measured:
     num_devices: int
     seconds: float
     predicted: Callable[[Efficiency], float]
-    deviation: float | None = None
 
 
 def fit(platform: str, chip: str, measured: Sequence[Measured]) -> Efficiency:
@@ -179,9 +172,7 @@ def fit(platform: str, chip: str, measured: Sequence[Measured]) -> Efficiency:
     # Fit logarithms: errors are relative, and no number can become negative.
     centres = np.log([centre for centre, _ in _PRIORS[platform]])
     deviations = np.array([deviation for _, deviation in _PRIORS[platform]])
-    residual = [
-        row.deviation or (SAME_DEVICE if row.chip == chip else OTHER_DEVICE) for row in measured
-    ]
+    residual = [SAME_DEVICE if row.chip == chip else OTHER_DEVICE for row in measured]
 
     def of(logarithms: np.ndarray, spread: float = 0.0) -> Efficiency:
         products, memory, kernel_seconds, host_seconds = np.exp(logarithms).tolist()
@@ -217,13 +208,3 @@ def fit(platform: str, chip: str, measured: Sequence[Measured]) -> Efficiency:
     if SAME_DEVICE not in residual:
         spread = max(spread, OTHER_DEVICE)
     return of(found, max(SMALLEST_SPREAD, spread))
-
-
-def calibrated(platform: str, chip: str, measured: Sequence[Measured], run: Measured) -> Efficiency:
-    """Efficiency that also reproduces a run of the planned program on this chip.
-
-    Its interval is of other batches and sizes of the system, the run's own being the nearest.
-    """
-    exact = dataclasses.replace(run, deviation=EXACT)
-    found = fit(platform, chip, [*measured, exact])
-    return dataclasses.replace(found, spread=CALIBRATED, sizes=(run.num_devices,))

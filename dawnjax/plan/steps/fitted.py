@@ -36,14 +36,6 @@ def fitted_efficiency(name: str) -> Efficiency:
     return efficiency.fit(platform, accelerator.compiler, of_platform(platform, observations()))
 
 
-def calibrated_efficiency(name: str, run: Measured) -> Efficiency:
-    """Efficiency of an accelerator, fitted on a run of it beside all observations."""
-    accelerator = accelerators()[name]
-    platform = accelerator.device.platform
-    rows = of_platform(platform, observations())
-    return efficiency.calibrated(platform, accelerator.compiler, rows, run)
-
-
 def of_platform(platform: str, rows: Iterable[PublishedResult]) -> list[Measured]:
     """Steps of results on TPUs or on GPUs."""
     return [measured(row) for row in rows if row.system.accelerator.device.platform == platform]

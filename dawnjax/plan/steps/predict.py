@@ -11,7 +11,6 @@ say how much is (`decoders/step.py`).
 
 import dataclasses
 import math
-from collections.abc import Sequence
 
 from dawnjax.config.experiment import Evaluation
 from dawnjax.errors import RunError
@@ -272,8 +271,7 @@ def _mfu(programs: Programs, system: System, step_seconds: float) -> tuple[float
 def _notes(
     programs: Programs, system: System, efficiency: Efficiency, price: SystemPrice
 ) -> tuple[str, ...]:
-    fitted: Sequence[str] = efficiency.fitted_on
-    basis = ", ".join(fitted) if fitted else "no observation: priors alone"
+    basis = ", ".join(efficiency.fitted_on) or "no observation: priors alone"
     notes = [f"data: {programs.data_note}", f"efficiencies fitted on: {basis}"]
     if efficiency.octaves_outside(system.num_devices):
         sizes = f"{min(efficiency.sizes):,} to {max(efficiency.sizes):,}"
