@@ -31,16 +31,18 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Answer the request; a failure of the compiler is an answer too."""
-    request = records.load_json(sys.stdin.read())
-    try:
-        answer = compile_programs(request)
-    except (ConfigError, RunError) as error:
-        answer = {"reason": str(error)}
-    except Exception as error:  # the compiler is another's: whatever it raises is its answer
-        answer = {"reason": reason_of(str(error) or type(error).__name__)}
-    print(records.json_text(answer))
+    print(records.json_text(answer_to(records.load_json(sys.stdin.read()))))
     leave()
+
+
+def answer_to(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Answer to a request; a failure of the compiler is an answer too."""
+    try:
+        return compile_programs(request)
+    except (ConfigError, RunError) as error:
+        return {"reason": str(error)}
+    except Exception as error:  # the compiler is another's: whatever it raises is its answer
+        return {"reason": reason_of(str(error) or type(error).__name__)}
 
 
 def reason_of(message: str) -> str:
