@@ -5,7 +5,8 @@
 It needs `pip install "dawnjax[plan]"` and no accelerator, and writes `plan_memory_jax_0.10.json` or
 that of another JAX. A cell that cannot be compiled, because the data are neither here nor
 published or because the compiler refuses, keeps the reason. Cells that the file already has, of the
-same versions, are skipped, so a run that was stopped goes on; named experiments are compiled again.
+same versions, are skipped, so a run that was stopped goes on. After a change of models or of steps,
+remove the file.
 
 The chips of a platform share a process that has imported everything and starts another for each
 cell: on two busy cores the imports took longer than many of the programs.
@@ -79,7 +80,7 @@ def main() -> int:
         devices, flags = ARRANGED.get(experiment, (DEVICES, ()))
         for chip in arguments.on.split(","):
             cell = Cell(experiment, f"{chip}:{devices}", flags)
-            if arguments.experiments or cell[:2] not in known:
+            if cell[:2] not in known:
                 platform = parse_system(cell.system).accelerator.device.platform
                 wanted.setdefault(platform, []).append(cell)
     rows: Queue[dict[str, Any]] = FORK.Queue()

@@ -285,6 +285,7 @@ PUBLISHED = {
     ("fineweb10B", "gpt2"): (103 * 10**8, 10**8),
     ("c4_llama31", "llama3"): (39 * 10**9, 1024 * 8192 + 1),
     ("govreport", "llama2"): (3901 * 8192, 173 * 8192),
+    ("squad_text", "bytes"): (13_950_479, 1_605_273),
 }
 """Tokens to train on and to evaluate, by corpus and vocabulary.
 
@@ -292,7 +293,7 @@ Source: KellerJordan/modded-nanogpt, `data/cached_fineweb10B.py`: 103 shards of 
 to train on, and one to evaluate. mlcommons/training_policies, `training_rules.adoc`: a quarter of
 C4, of which Dodge et al. 2021 (arXiv 2104.08758) count 156 billion tokens of another vocabulary, so
 that an epoch is known roughly; 1,024 rows of 8,192 tokens to evaluate; GovReport in 3,901 and 173
-such rows.
+such rows. The passages of SQuAD v1.1, counted as `wikipedia_bytes_small` prepares them.
 """
 
 

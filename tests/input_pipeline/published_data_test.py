@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from made_runs import write_run
 
-from dawnjax.config.experiment_modules import load_experiment
+from dawnjax.config.experiment_modules import experiment_names, load_experiment
 from dawnjax.input_pipeline.datasets import imagenet, parallel_text
 from dawnjax.input_pipeline.datasets.imagenet import ImageNet
 from dawnjax.input_pipeline.datasets.images import made
 from dawnjax.input_pipeline.datasets.synthetic import Synthetic
 from dawnjax.input_pipeline.reading.dataset import Declaration, declared
 from dawnjax.input_pipeline.reading.image_set import ImageFacts
+from dawnjax.plan.compiling.compiled import spec_of
 from dawnjax.report.boards import boards
 from dawnjax.trials.ours import entries_of, read_run
 
@@ -104,3 +105,29 @@ def test_an_epoch_of_short_rows_leaves_long_pairs_out():
     assert load_experiment("wmt_gnmt").data.published_spec().num_train_pairs == 3_498_161
     whole = load_experiment("wmt_transformer_big").data.published_spec()
     assert whole.num_train_pairs == 4_508_785
+
+
+@pytest.mark.parametrize("name", sorted({*experiment_names()} - {"minigo_9x9_v06"}))
+def test_counts_and_shapes_of_a_shipped_experiment_are_known_without_its_data(
+    name, tmp_path, monkeypatch
+):
+    """A plan needs them; the opponent of MLPerf v0.6's Minigo is a checkpoint of the user's."""
+    monkeypatch.setenv("DAWNJAX_DATA", str(tmp_path))
+    spec, _ = spec_of(load_experiment(name).data)
+    assert spec.num_train_examples > 0 and spec.num_eval_examples > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [  # as they were prepared
+        ("cells_ssd_small", (292, 72)),
+        ("nuclei_mask_rcnn_small", (250, 84)),
+        ("squad_small", (41_699, 1_341)),
+        ("tatoeba_transformer", (26_334, 2_569)),
+        ("wikipedia_bytes_small", (54_494, 256)),
+    ],
+)
+def test_small_sets_have_the_counts_of_prepared_ones(name, counts):
+    spec = load_experiment(name).data.published_spec()
+    assert spec.num_train_examples == pytest.approx(counts[0], rel=1e-3)
+    assert spec.num_eval_examples == counts[1]

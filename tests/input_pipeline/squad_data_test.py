@@ -10,8 +10,9 @@ import small_questions
 from small_questions import TRAIN, changed
 
 from dawnjax.__main__ import main
+from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.input_pipeline.datasets.squad import Squad, made, read_passages
-from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
+from dawnjax.input_pipeline.reading.dataset import NO_FINGERPRINT, DataError, MissingDataError
 from dawnjax.input_pipeline.reading.questions import PADDING, UNKNOWN, covering, spans_of
 from dawnjax.input_pipeline.reading.word_vectors import read_vectors
 from dawnjax.tasks.span_scores import scores
@@ -220,6 +221,9 @@ def test_the_whole_of_squad(test_data, tmp_path):
     assert spec.declaration is not None and spec.declaration.benchmark == "SQuAD"
     published = dataclasses.replace(Squad().published_spec(), fingerprint=spec.fingerprint)
     assert published == spec
+    small = dataclasses.replace(load_experiment("squad_small").data, data_dir=data.data_dir)
+    counted = small.spec()
+    assert small.published_spec() == dataclasses.replace(counted, fingerprint=NO_FINGERPRINT)
     with pytest.raises(MissingDataError, match="known of prepared data alone"):
         Squad(context_length=100).published_spec()
     part = Squad(data_dir=str(tmp_path / "squad"), eval_articles=8).spec()
