@@ -168,7 +168,8 @@ def _found(
     factors: Factors,
 ) -> Found:
     device, num_devices = arrangement.system.accelerator.device, arrangement.system.num_devices
-    step = factors.step(experiment.model, arrangement)
+    parts = factors.parts(terms(experiment.model, arrangement))
+    step = around(sum(parts.values()), factors.spread_at(experiment.model, arrangement))
     model_rate = model_flops(experiment.model, arrangement) / step.value
     return Found(
         system=arrangement.system.name,
@@ -178,7 +179,7 @@ def _found(
         remat=remat,
         memory=memory,
         limit_bytes=device.memory_bytes,
-        parts=factors.parts(terms(experiment.model, arrangement)),
+        parts=parts,
         step_seconds=step,
         tokens_per_second=arrangement.rows * arrangement.sequence_length / step.value,
         mfu=model_rate / peak_flops(device, "bfloat16"),
