@@ -107,11 +107,10 @@ def test_an_epoch_of_short_rows_leaves_long_pairs_out():
     assert whole.num_train_pairs == 4_508_785
 
 
-@pytest.mark.parametrize("name", sorted({*experiment_names()} - {"minigo_9x9_v06"}))
+@pytest.mark.parametrize("name", experiment_names())
 def test_counts_and_shapes_of_a_shipped_experiment_are_known_without_its_data(
     name, tmp_path, monkeypatch
 ):
-    """A plan needs them; the opponent of MLPerf v0.6's Minigo is a checkpoint of the user's."""
     monkeypatch.setenv("DAWNJAX_DATA", str(tmp_path))
     spec, _ = spec_of(load_experiment(name).data)
     assert spec.num_train_examples > 0 and spec.num_eval_examples > 0
