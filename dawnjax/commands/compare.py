@@ -461,8 +461,8 @@ def _side_lines(told: ToldComparison) -> list[str]:
         lines.append(f"{name}  {arm}{side.label}: {reached}")
         kind = "read" if side.suite == OTHER else "warning"
         said = [f"   {kind}: {warning}" for warning in counted(side.warnings)]
-        is_as_a = name == "B" and side.suite == OTHER and side.warnings == told.a.warnings
-        lines += ["   read: as A"] if is_as_a else said
+        is_as_a = name == "B" and said and side.warnings == told.a.warnings
+        lines += [f"   {kind}: as A"] if is_as_a else said
     return lines
 
 
