@@ -1,7 +1,7 @@
 """Two sides without the trials that other work disturbed, and which these are."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,9 +47,8 @@ class Disturbed:
             for entry, trials in zip(entries, self.left, strict=True)
         ]
 
-    def sentence(self, names: tuple[str, str] = ("A", "B")) -> str:
-        parts = [f"{name} {side}" for name, side in zip(names, self.sides, strict=True) if side]
-        return f"other work took much of the machine's processor time in {' and '.join(parts)}"
+    def sentence(self) -> str:
+        return words_of_disturbed(zip("AB", self.sides, strict=True))
 
     @property
     def gate_words(self) -> str:
@@ -61,6 +60,12 @@ class Disturbed:
     def to_json(self, without: Any) -> dict[str, Any]:
         """Plain JSON values; `without` is what holds without these trials."""
         return {"a": self.sides[0], "b": self.sides[1], "alone": self.alone, "without": without}
+
+
+def words_of_disturbed(sides: Iterable[tuple[str, str]]) -> str:
+    """A sentence on sides and their disturbed trials, in words; those without any are left out."""
+    parts = [f"{name} {trials}" for name, trials in sides if trials]
+    return f"other work took much of the machine's processor time in {' and '.join(parts)}"
 
 
 def disturbed(first: Sequence[Trial], second: Sequence[Trial]) -> Disturbed | None:

@@ -13,7 +13,7 @@ from dawnjax.page import words
 from dawnjax.statistics.interval import Interval
 from dawnjax.statistics.verdict import MARGIN, Verdict
 from dawnjax.study.design import Arm, Look, Study, TrialPlan, trials_of
-from dawnjax.study.disturbed import Disturbed, disturbed
+from dawnjax.study.disturbed import Disturbed, disturbed, words_of_disturbed
 from dawnjax.study.ladder import Ladder, ladder
 from dawnjax.study.reading import read_study, trials_over
 from dawnjax.study.search import SearchFigures, search_figures
@@ -28,8 +28,6 @@ from dawnjax.trials.trial import Trial
 
 SCHEMA_VERSION = 1
 """Of `result.json`."""
-
-_SIDES = ("the first arm's", "its")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,7 +95,7 @@ class ArmFigures:
             machines = "; ".join(self.machines)
             said.append(f"its times are of different machines ({machines})")
         if self.disturbed:
-            said.append(self._without_disturbed)
+            said += filter(None, [self.disturbed.gate_words or self._without_disturbed])
         if self.elsewhere:
             said.append(f"{self.elsewhere}, so its ratio is not of the recipes alone")
         if self.figures.reached and self.figures.expected_seconds is None:
@@ -106,14 +104,14 @@ class ArmFigures:
 
     @property
     def _without_disturbed(self) -> str:
-        assert self.disturbed is not None
-        found, said = self.without, self.disturbed.gate_words
-        if found is not None:
-            said = f"without them it is {words.of_name(found.word)}"
-            if found.ratio is not None:
-                ends = found.ratio.ends_text()
-                said += f", {found.ratio.value:.3f}" + (f" ({ends})" if ends else "")
-        return "; ".join(filter(None, [self.disturbed.sentence(_SIDES), said]))
+        found = self.without
+        if found is None:
+            return ""
+        said = f"without the disturbed trials it is {words.of_name(found.word)}"
+        if found.ratio is None:
+            return said
+        ends = found.ratio.ends_text()
+        return f"{said}, {found.ratio.value:.3f}" + (f" ({ends})" if ends else "")
 
     @property
     def why_no_time(self) -> str:
@@ -241,6 +239,7 @@ class StudyFigures:
                 f"best of {len(self.arms)} arms: {best.name}, {best.time_text}; the same trials "
                 "chose it, so expect more on fresh seeds"
             )
+        said += self._disturbed
         cautions = ((arm.name, caution) for arm in self.arms for caution in arm.cautions)
         for names, caution in words.shared(cautions):
             said.append(f"arm{'s' * (len(names) > 1)} {', '.join(names)}: {caution}")
@@ -252,6 +251,15 @@ class StudyFigures:
                 "simulated devices share a machine's cores: no speed-up is to be expected of them"
             )
         return said
+
+    @property
+    def _disturbed(self) -> list[str]:
+        """A sentence on the trials of all arms that other work disturbed; empty without any."""
+        found = [(arm.name, arm.disturbed.sides) for arm in self.arms if arm.disturbed]
+        if not found:
+            return []
+        sides = [(self.arms[0].name, found[0][1][0]), *((name, own) for name, (_, own) in found)]
+        return [words_of_disturbed(sides)]
 
     def to_json(self) -> dict[str, Any]:
         """Content of `result.json`."""

@@ -18,7 +18,10 @@ MOST_RECIPES = 10
 def text_of(found: StudyFigures) -> str:
     """Table of the arms, and what a reader must know beside it."""
     rows, search = found.arms, found.search
-    head = ["arm", "reached", "mean s", "CV", "expected s", "95 %", "epochs", "examples/s"]
+    # Where every trial reached, the mean is the expected time.
+    has_misses = any(row.figures.reached < len(row.trials) for row in rows)
+    head = ["arm", "reached", *["mean s"] * has_misses, "CV", "expected s", "95 %"]
+    head += ["epochs", "examples/s"]
     compares = found.study.kind not in ("seeds", "threshold", "search", "ladder")
     has_wire = any(row.exposed_communication is not None for row in rows)
     head += ["exposed"] if has_wire else []
@@ -27,7 +30,8 @@ def text_of(found: StudyFigures) -> str:
     for row in rows:
         of, interval = row.figures, row.interval
         ends = interval.ends_text(text=words.rounded) if interval else ""
-        cells = [row.name, row.reached, _number(of.mean_seconds), _number(of.cv, 2)]
+        cells = [row.name, row.reached, *[_number(of.mean_seconds)] * has_misses]
+        cells += [_number(of.cv, 2)]
         cells += [_number(of.expected_seconds), ends]
         cells += [_number(of.epochs_mean), _number(row.examples_per_second)]
         exposed = row.exposed_communication

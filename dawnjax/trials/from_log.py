@@ -42,7 +42,7 @@ _LOST_LOG = (
     "checkpoint is not known"
 )
 _NOT_THE_FIRST = (
-    "{} earlier runs of the same process imported the libraries and compiled programs: a total "
+    "an earlier run of the same process imported the libraries and compiled programs: a total "
     "without that would be too short"
 )
 
@@ -307,7 +307,7 @@ def _times_to_accuracy(run: LoggedRun) -> dict[str, Figure]:
     values = (
         _rounded(run.run_seconds(reached)),
         _rounded(run.elapsed_seconds(reached)),
-        _NOT_THE_FIRST.format(runs_before) if runs_before else _rounded(run.total_seconds(reached)),
+        _NOT_THE_FIRST if runs_before else _rounded(run.total_seconds(reached)),
         _rounded(compiled),
     )
     return dict(zip(names, values, strict=True))

@@ -214,7 +214,7 @@ def test_a_later_run_of_a_process_has_no_total():
     result = trial_of(log.events)
     assert result.total_seconds_to_accuracy is None and result.time_to_accuracy_seconds is not None
     why = result.reasons["total_seconds_to_accuracy"]
-    assert why.startswith("3 earlier runs of the same process")
+    assert why.startswith("an earlier run of the same process")
 
 
 def test_each_trial_of_a_process_has_its_own_clock(tmp_path, monkeypatch):
