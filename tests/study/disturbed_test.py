@@ -173,6 +173,6 @@ def test_a_study_and_its_report_name_them(tmp_path):
     without = "arm num_epochs=4: without the disturbed trials it is slower if all reach, 1."
     assert without in text_of(found)
     [section] = studies_sections([found])
-    assert any(said in line for line in section.lead)
+    assert any(said[1:] in line for line in section.lead)  # a sentence there
     row = found.to_json()["arms"][1]["disturbed"]
     assert row["a"] == "seed 0 (12 %)" and list(row["without"]["trials"]) == [5, 6]
