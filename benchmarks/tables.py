@@ -132,6 +132,9 @@ TABLES = {
     "verdicts_at_budgets": Table(
         ("verdicts_at_budgets.json",), each("claim | curves | how often, by trials", verdicts)
     ),
+    "verdicts_on_ladders": Table(
+        ("verdicts_on_ladders.json",), each("claim | curves | how often, by trials", verdicts)
+    ),
     "race_records": Table((), race_records),
     "race_rule": Table(
         ("race_rule.json",),
