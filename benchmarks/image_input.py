@@ -5,17 +5,20 @@
 Rates are per CPU second of one thread, OpenCV's included; files are in memory. Rounds alternate,
 and the ratio to Pillow has its interval.
 
-- decode: a JPEG file to the middle square of 256 pixels, all that the host does for an image that
-  is not prepared. Pillow does what torchvision's Resize(256) and CenterCrop(256) do with it: open,
-  convert to RGB, resize antialiased, cut.
+- decode: a JPEG file to the middle square of 256 pixels, which `prepare` keeps. Pillow does what
+  torchvision's Resize(256) and CenterCrop(256) do with it: open, convert to RGB, resize
+  antialiased, cut.
 - decode for training: the same square against Pillow's RandomResizedCrop(224). Our random rectangle
   is cut on the device.
+- cut: a JPEG file to a random part of 224 pixels, as `--data.form=photographs` has it, against
+  Pillow's RandomResizedCrop(224).
 - feed: a batch of 64 random prepared squares copied from the memory map, all that the host does for
   a training step, against Pillow as in the line before.
 - text: a batch of packed rows copied from the memory map; a rate alone, tokens of both sides.
 
 The squares of both sides must be alike: the mean difference over all photographs is checked.
-Finally a consumer at the pace of an accelerator measures its share of time spent waiting.
+Finally a consumer at the pace of an accelerator measures its share of time spent waiting, for
+squares and for random parts of photographs.
 """
 
 import argparse
@@ -31,9 +34,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks import harness
-from dawnjax.input_pipeline.datasets.imagenet import SIDE
 from dawnjax.input_pipeline.reading.batches import ExampleOrder, host_batch
-from dawnjax.input_pipeline.reading.image_files import decode_square
+from dawnjax.input_pipeline.reading.image_files import decode_part, decode_square
+from dawnjax.input_pipeline.reading.photographs import SIDE, Photographs, random_part
 
 BATCH_SIZE = 64
 CROP = 224
@@ -46,6 +49,7 @@ TEXT_ROWS, TEXT_LENGTH, TEXT_BATCH = 20_000, 256, 128
 PACED_BATCH = 256
 PACED_STEPS = 100
 PACED_ROUNDS = 10
+PHOTOGRAPH_STEPS, PHOTOGRAPH_ROUNDS = 10, 3
 
 
 def main() -> int:
@@ -56,6 +60,9 @@ def main() -> int:
     parser.add_argument(
         "--pace", type=int, default=12_000, help="images a second that the consumer takes"
     )
+    parser.add_argument(
+        "--photographs", action="store_true", help="measure `cut` and its wait alone"
+    )
     arguments = parser.parse_args()
     import cv2
 
@@ -63,51 +70,66 @@ def main() -> int:
     files = read_files(arguments.archive)
     some = files[:: max(1, len(files) // arguments.images)][: arguments.images]
     random = np.random.default_rng(0)
-    results = harness.Results("image_input", unit="a second of CPU time of one thread")
-    squares = [decode_square(content, SIDE) for content in files]
-    results.add(same_squares=compare_squares(files, squares))
+    name = "image_input_photographs" if arguments.photographs else "image_input"
+    results = harness.Results(name, unit="a second of CPU time of one thread")
+    parts = {"image": photographs_of(files).drawn_parts(CROP)}
+    paced = [("photographs", parts, PHOTOGRAPH_STEPS, PHOTOGRAPH_ROUNDS)]
+
+    def cut() -> int:
+        return len([our_crop(content, random) for content in some])
+
+    def crop() -> int:
+        return len([pillow_crop(content, random) for content in some])
+
+    settings: dict[str, tuple[Callable[[], int], Callable[[], int]]] = {"cut": (cut, crop)}
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "images.npy"
-        np.save(path, np.stack(squares))
-        examples = {"image": np.load(path, mmap_mode="r")}
-        feed = feeder(examples, BATCH_SIZE)
+        if not arguments.photographs:
+            squares = [decode_square(content, SIDE) for content in files]
+            results.add(same_squares=compare_squares(files, squares))
+            path = Path(folder) / "images.npy"
+            np.save(path, np.stack(squares))
+            examples = {"image": np.load(path, mmap_mode="r")}
+            feed = feeder(examples, BATCH_SIZE)
+            paced.append(("squares", examples, PACED_STEPS, PACED_ROUNDS))
 
-        def decode() -> int:
-            return len([decode_square(content, SIDE) for content in some])
+            def decode() -> int:
+                return len([decode_square(content, SIDE) for content in some])
 
-        def crop() -> int:
-            return len([pillow_crop(content, random) for content in some])
+            def pillow() -> int:
+                return len([pillow_square(content) for content in some])
 
-        settings: dict[str, tuple[Callable[[], int], Callable[[], int]]] = {
-            "decode": (decode, lambda: len([pillow_square(content) for content in some])),
-            "decode for training": (decode, crop),
-            "feed": (lambda: sum(feed() for _ in range(10)), crop),
-        }
+            settings |= {
+                "decode": (decode, pillow),
+                "decode for training": (decode, crop),
+                "feed": (lambda: sum(feed() for _ in range(10)), crop),
+            }
+            tokens = text_rates(Path(folder), arguments.rounds)
+            median = np.median(tokens)
+            results.add(text={"unit": "tokens/s/core", "rates": tokens, "median": median})
+            print(f"text: {median:,.0f} tokens/s/core")
         rows = [harness.head("ours", "Pillow")]
-        for name, (ours, pillow) in settings.items():
+        for name, (ours, theirs) in settings.items():
             comparison = harness.alternate(
                 lambda run=ours: rate(run),
-                lambda run=pillow: rate(run),
+                lambda run=theirs: rate(run),
                 arguments.rounds,
                 unit="images/s/core",
             )
             results.add(**{name.replace(" ", "_"): comparison.to_json()})
             rows.append(comparison.row(name, digits=0))
-        tokens = text_rates(Path(folder), arguments.rounds)
-        results.add(text={"unit": "tokens/s/core", "rates": tokens, "median": np.median(tokens)})
-        waits = [paced_wait(examples, arguments.pace) for _ in range(PACED_ROUNDS)]
-        results.add(
-            paced={
+        print(harness.table(rows))
+        waited = {}
+        for of, held, steps, rounds in paced:
+            waits = [paced_wait(held, arguments.pace, steps) for _ in range(rounds)]
+            waited[of] = {
                 "images_per_second": arguments.pace,
                 "batch_size": PACED_BATCH,
-                "steps": PACED_STEPS,
+                "steps": steps,
                 "input_wait_fractions": waits,
             }
-        )
-    print(harness.table(rows))
-    print(f"text: {np.median(tokens):,.0f} tokens/s/core")
-    shown = ", ".join(f"{wait:.2%}" for wait in waits)
-    print(f"waited for input at {arguments.pace:,} images a second: {shown}")
+            shown = ", ".join(f"{wait:.2%}" for wait in waits)
+            print(f"waited for {of} at {arguments.pace:,} images a second: {shown}")
+        results.add(paced=waited)
     print(f"written: {results.path}")
     return 0
 
@@ -145,6 +167,16 @@ def pillow_crop(content: bytes, random: np.random.Generator) -> np.ndarray:
     top = random.uniform(0, image.height - height)
     box = (left, top, left + width, top + height)
     return np.asarray(image.resize((CROP, CROP), Image.Resampling.BILINEAR, box))
+
+
+def our_crop(content: bytes, random: np.random.Generator) -> np.ndarray:
+    """Random part [224, 224, 3] of a photograph, as a run with whole photographs cuts it."""
+    draws = random.random((10, 4))
+    return decode_part(content, CROP, lambda height, width: random_part(height, width, draws))
+
+
+def photographs_of(files: list[bytes]) -> Photographs:
+    return Photographs(np.zeros(len(files), np.int32), lambda index: (files[index], f"{index}:"))
 
 
 def compare_squares(files: list[bytes], squares: list[np.ndarray]) -> dict[str, Any]:
@@ -207,25 +239,24 @@ def text_rates(folder: Path, rounds: int) -> list[float]:
     return [tokens_a_row * rate(lambda: sum(feed() for _ in range(200))) for _ in range(rounds)]
 
 
-def paced_wait(examples: dict[str, np.ndarray], images_per_second: int) -> float:
+def paced_wait(examples: dict[str, Any], images_per_second: int, steps: int) -> float:
     """Fraction of a consumer's time that it waits for batches that a thread reads ahead.
 
     The consumer takes a batch, is busy for as long as an accelerator of that pace, and takes the
-    next. Only the gathering of rows is measured: a device copies batches with its own engine.
+    next. Only the making of rows is measured: a device copies batches with its own engine.
     """
     from dawnjax.input_pipeline.reading.prefetch import Prefetch
 
     order = ExampleOrder(seed=0, num_train_examples=len(examples["image"]))
     rows = slice(0, PACED_BATCH)
     batches = (
-        host_batch(examples, order.steps(step, 1, PACED_BATCH), rows)
-        for step in range(PACED_STEPS + 1)
+        host_batch(examples, order.steps(step, 1, PACED_BATCH), rows) for step in range(steps + 1)
     )
     with Prefetch(batches, 2) as prefetch:
         next(prefetch)  # the run's first batch, before which nothing can be read ahead
         prefetch.wait_seconds = 0.0
         started = time.perf_counter()
-        for count in range(1, PACED_STEPS + 1):
+        for count in range(1, steps + 1):
             busy_until = started + prefetch.wait_seconds + count * PACED_BATCH / images_per_second
             time.sleep(max(0.0, busy_until - time.perf_counter()))
             next(prefetch)

@@ -147,7 +147,7 @@ TABLES = {
             race_lesions,
         ),
     ),
-    "image_input": Table(("image_input.json",), each(f"work | {_COMPARED}", image_input)),
+    "image_input": Table(("image_input*.json",), each(f"work | {_COMPARED}", image_input)),
     "start_up": Table(("start_up.json",), each(f"process | {_COMPARED}", start_up)),
 }
 
