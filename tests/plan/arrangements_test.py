@@ -258,6 +258,7 @@ def test_the_command_prints_rows_and_refuses_what_it_chooses_itself(capsys):
         assert says in error and error.count("\n") == 1
 
 
+@pytest.mark.compiles
 def test_a_system_where_no_mesh_surely_fits_is_named_below_the_advice(capsys):
     assert main(["plan", "c4_llama31_8b", "--on=h100:64,v6e:64", "--search=mesh"]) == 0
     text = capsys.readouterr().out
