@@ -3,7 +3,7 @@
 from unittest.mock import Mock
 
 import pytest
-from quick_compilation import QUICK
+from quick_compilation import REPEATED
 
 from dawnjax.race import heats
 from dawnjax.race.sandbox import Walls
@@ -22,6 +22,6 @@ def installation_reads(monkeypatch: pytest.MonkeyPatch) -> Mock:
 
 @pytest.fixture
 def quick_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets XLA optimize little inside the sandbox too."""
+    """Lets XLA optimize less inside the sandbox too."""
     given = Walls.environment
-    monkeypatch.setattr(Walls, "environment", lambda walls: given(walls) | {"XLA_FLAGS": QUICK})
+    monkeypatch.setattr(Walls, "environment", lambda walls: given(walls) | {"XLA_FLAGS": REPEATED})

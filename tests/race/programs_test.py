@@ -14,6 +14,7 @@ from told import result_in
 from dawnjax.__main__ import main
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.reading.renamed import new_names
+from dawnjax.models.configs.resnet import ResNet
 from dawnjax.race import judge, sandbox, submit, tracks
 from dawnjax.race.entry import read_entry
 from dawnjax.race.handover import Handover
@@ -258,6 +259,10 @@ def test_a_program_is_verified_beside_the_baseline_and_stands_on_the_board(
     track = tracks.read_track("digits")
     small = dataclasses.replace(track, rounds=2)
     monkeypatch.setattr(tracks, "read_track", lambda name: small)
+    experiment, spec = tracks.data_at(track, None)
+    network = ResNet(stage_sizes=(1,), stage_widths=(8,))  # a baseline that is soon trained
+    baseline = dataclasses.replace(experiment, model=network, num_epochs=7.0)
+    monkeypatch.setattr(tracks, "data_at", lambda *_: (baseline, spec))
     folder = tmp_path / "kernel"
     folder.mkdir()
     (folder / "run.py").write_text(program_of_the_guide())
