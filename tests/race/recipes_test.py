@@ -41,7 +41,7 @@ def course(tmp_path):
 
 def ran(course, tmp_path, act="pass", more=""):
     """One run of a small recipe whose optimizer does something of its own, and its measurement."""
-    changes = "model=baseline.ResNet(stage_sizes=(1,), stage_widths=(8,)), num_epochs=8.0,"
+    changes = "model=own.ResNet(stage_sizes=(1,), stage_widths=(8,)), num_epochs=8.0,"
     changes += "optimizer=Signs(base_learning_rate=0.2),"
     text = SIGNS.replace("ACT", act) + more
     folder, entry = write_entry(tmp_path, changes=changes, more=text)

@@ -78,11 +78,11 @@ SIGNS = "optimizer=Signs(base_learning_rate=0.1),"
         ),
         ({"changes": f"xla_options=('--xla={WEIGHTS}',),"}, "at most 10,000 may race"),
         ({"changes": "model=Mine(),", "more": MODEL}, "code: model=mine: the weights are measured"),
-        ({"changes": "data=baseline.Digits(split_seed=1),"}, "track: data.split_seed is 1, and"),
-        ({"changes": "targets=(baseline.Target(value=0.5),),"}, "track: targets.0.value is 0.5"),
+        ({"changes": "data=own.Digits(split_seed=1),"}, "track: data.split_seed is 1, and"),
+        ({"changes": "targets=(own.Target(value=0.5),),"}, "track: targets.0.value is 0.5"),
         ({"changes": "max_seconds=5.0,"}, "begin with: dawnjax race new NAME --track=digits"),
         (
-            {"changes": "task=baseline.Classification(test_time_augmentation='flip'),"},
+            {"changes": "task=own.Classification(test_time_augmentation='flip'),"},
             "track: task.test_time_augmentation is 'flip'",
         ),
     ],
@@ -95,7 +95,7 @@ def test_a_recipe_that_is_no_entry_is_refused_and_nothing_is_written(tmp_path, f
 
 
 def test_model_optimizer_and_length_are_free(tmp_path):
-    changes = "model=baseline.ResNet(stage_sizes=(1,), stage_widths=(16,)), num_epochs=9,"
+    changes = "model=own.ResNet(stage_sizes=(1,), stage_widths=(16,)), num_epochs=9,"
     folder, entry = write_entry(tmp_path, changes=changes + SIGNS, more=OPTIMIZER)
     assert fault_of(folder) == "" and (entry.code, entry.source) == ("own", "mine.py")
 

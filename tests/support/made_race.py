@@ -12,13 +12,14 @@ def write_recipe(
     """Write a recipe of `digits`.
 
     Args:
-      changes: Arguments of `dataclasses.replace`, such as `num_epochs=9`.
+      changes: Arguments of `dataclasses.replace`, such as `num_epochs=9` or `model=own.ResNet()`.
       more: Text at the end of the file, before the experiment.
     """
     text = tracks.recipe_text(tracks.read_track(track))
     text = text.replace('    name="digits",', f'    name="{name}",\n    {changes}')
+    text = text.replace("from dawnjax.own", "from dawnjax import own\nfrom dawnjax.own", 1)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.py").write_text(text.replace("\nEXPERIMENT", f"{more}\nEXPERIMENT"))
+    (folder / f"{name}.py").write_text(text.replace("\nEXPERIMENT", f"\n{more}\nEXPERIMENT"))
     return folder / f"{name}.py"
 
 
