@@ -235,7 +235,6 @@ class Translation(Task):
         )
         return OwnInputs(
             spec=spec,
-            data=_TestSet(words, ()),
             examples={"source": source},
             given=[line.given("source", line.text) for line in lines],
             stated=lambda answer, position: answer,

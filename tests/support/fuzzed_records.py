@@ -58,7 +58,7 @@ def study(path: Path) -> bytes:
 
 
 TRIAL = JudgedTrial(seed=1, reached=True, seconds=5.5, quality=0.99)
-BESIDE = Beside(word="faster", ratio=0.6, low=0.5, high=0.7, level=0.005, p_value=0.001)
+BESIDE = Beside(word="faster", ratio=0.6, low=0.5, high=0.7, error_probability=0.005, p_value=0.001)
 ENTRY = Entry(
     name="mine",
     track="digits",
