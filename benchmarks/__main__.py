@@ -11,7 +11,7 @@ from benchmarks import workers
 _NOT_BENCHMARKS = (
     *("__init__", "__main__", "harness", "compared", "workers", "step_settings", "our_steps"),
     *("pytorch_steps", "pytorch_images", "pytorch_settings", "pytorch_optimizers", "pytorch_trial"),
-    *("pytorch_boxes", "pytorch_mask_rcnn", "recipe_import", "machine_load"),
+    *("recipe_import", "machine_load"),
 )
 
 

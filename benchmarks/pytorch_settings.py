@@ -89,11 +89,5 @@ CPU_SPANS = ("eager", "eager, memory kept", "eager, one thread", "compiled, memo
 CPU_IMAGES = (*CPU, "eager, huge pages", "eager, NCHW, memory kept", "compiled, NCHW, memory kept")
 """Tried on a CPU for convolutions."""
 
-CPU_STAGES = (
-    *("eager", "eager, memory kept", "eager, huge pages"),
-    *("eager, NCHW, memory kept", "compiled, memory kept"),
-)
-"""Tried on a CPU for a detector of two stages, of which `torch.compile` takes the first."""
-
 CPU_SMALL = (*CPU_IMAGES, "eager, one thread", "compiled, one thread")
 """Tried on a CPU for networks so small that two threads may only wait for each other."""

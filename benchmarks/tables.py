@@ -74,7 +74,7 @@ _RECORDS = (
     "record | B / A | runs | time, B / A (95 %) | told apart | runs of each needed | "
     "loss, B - A (95 %) | p that the loss is not below 3.28"
 )
-_TRIALS = ("digits", "recommendation", "language_model", "gnmt", "squad", "cells", "nuclei")
+_TRIALS = ("digits", "recommendation", "language_model", "gnmt", "squad", "cells")
 """Benchmarks of trials to a target against PyTorch."""
 
 _AGAINST_PYTORCH = each(

@@ -73,7 +73,6 @@ COMPARISONS = {
     "multi30k_gnmt": Comparison("gnmt", pytorch_settings.CPU_RECURRENT, 60),
     "squad_small": Comparison("squad", pytorch_settings.CPU_SPANS, 30),
     "cells_ssd_small": Comparison("cells", pytorch_settings.CPU_IMAGES, 40),
-    "nuclei_mask_rcnn_small": Comparison("nuclei", pytorch_settings.CPU_STAGES, 20),
 }
 """By experiment. Data lie in $DAWNJAX_DATA or in `./data`, as `dawnjax train` finds them."""
 

@@ -7,9 +7,8 @@ with 4 query heads, 2 key and value heads and document masks: 853,376 parameters
 300 steps of 8 rows of 256 bytes. An evaluation takes the first 65,536 tokens to predict.
 
 The target is PyTorch's, fixed before DawnJAX was trained to it: two seeds of a script with the same
-network, recipe and evaluations (`benchmarks/pytorch_llama.py`, seeds 1000 and 1001) ended at 3.075
-and 3.082 bits a byte. The target lies just above both: a run reaches it near its end, if at
-all.
+network, recipe and evaluations (November 2026, seeds 1000 and 1001) ended at 3.075 and 3.082 bits a
+byte. The target lies just above both: a run reaches it near its end, if at all.
 
 Expected: on 2 cores of an AMD EPYC virtual machine seed 0 reached it at the last step, after 83 s
 alone on the machine. Beside much other work 2 of 2 seeds reached it, after 546 and 975 s.
