@@ -136,9 +136,30 @@ def test_a_class_without_arrays_is_told_what_is_missing():
         Nothing().spec()
 
 
-PAGE = pathlib.Path(__file__).parents[2] / "docs" / "data.md"
-RECIPE = """
-from dawnjax.own import load_experiment
+STRIPES = """
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+
+from dawnjax.own import ImageArrays, load_experiment
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stripes(ImageArrays):
+    TAG: ClassVar[str] = "stripes"
+    count: int = 64
+
+    def arrays(self, split):
+        label = np.arange(self.count) % 2
+        image = np.zeros((self.count, 8, 8, 1), np.uint8)
+        image[label == 0, ::2] = 200
+        image[label == 1, :, ::2] = 200
+        return {"image": image, "label": label}
+
+    def classes(self):
+        return ("across", "down")
+
 
 EXPERIMENT = dataclasses.replace(
     load_experiment("synthetic_image"),
@@ -152,10 +173,9 @@ EXPERIMENT = dataclasses.replace(
 
 
 def stripes(tmp_path: pathlib.Path) -> tuple[pathlib.Path, Any]:
-    """The file whose dataset stands in the page, and that dataset."""
+    """A user's file with a dataset, and that dataset."""
     path = tmp_path / "stripes.py"
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    path.write_text(code + RECIPE)
+    path.write_text(STRIPES)
     return path, load_experiment(str(path)).data
 
 
