@@ -105,7 +105,6 @@ TABLES = {
         each(f"what was tried | what must hold | held | at most | {_WHERE}", faults),
     ),
     "plan_errors": Table(("plan_validation.json",), plans.plan_errors),
-    "plan_before": Table(("plan_before_*.json", "steps_*_nvidia_h200.json"), plans.plan_before),
     "plan_coverage": Table(("plan_validation.json",), plans.plan_coverage),
     "plan_outside": Table(("plan_validation.json",), plans.plan_outside),
     "predictions_of_v6_1": Table(("predictions_v6.1.json",), plans.predictions_of_v6_1),

@@ -50,40 +50,6 @@ def plan_errors(files: Files) -> Rows:
     return rows
 
 
-_FITTED_BEFORE = ("imagenet_resnet50", "imagenet_amoebanet_d", "wmt_transformer_big")
-"""Experiments whose steps of an earlier day the fit of `plan_before_nvidia_h200.json` had."""
-
-
-def plan_before(files: Files) -> Rows:
-    """Predictions that were written before a measurement, beside what it measured."""
-    measured = {}
-    for row in (record["variants"]["base"] for _, record in files if "variants" in record):
-        experiment = row["flags"][0].removeprefix("--experiment=")
-        measured[experiment, row["batch"]] = row
-    head = ["experiment", "batch", "its step in the fit", "predicted", "interval", "measured"]
-    rows = [[*head, "error", "inside", "memory planned", "device's peak"]]
-    for plan in (plan for _, record in files for plan in record.get("plans", {}).values()):
-        row = measured.get((plan["experiment"], plan["global_batch"]))
-        if row is None:
-            continue
-        seconds = row["units_a_step"] / row["units_per_second"]
-        predicted = Interval(**plan["step_seconds"])
-        [cells] = rows_of(
-            [Check(plan["experiment"], checks.STEP, checks.ITS_SYSTEM, 0.0, predicted, seconds)]
-        )
-        sizes = (plan["memory_bytes"], row["peak_bytes"])
-        rows.append(
-            [
-                f"`{plan['experiment']}`",
-                str(plan["global_batch"]),
-                "of an earlier day" if plan["experiment"] in _FITTED_BEFORE else "no",
-                *cells[3:],
-                *(words.scaled(size, "B") for size in sizes),
-            ]
-        )
-    return rows
-
-
 def plan_outside(files: Files) -> Rows:
     """Predictions whose interval does not hold the published value."""
     outside = [check for check in _checks(files) if not check.holds]

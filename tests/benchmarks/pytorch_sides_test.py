@@ -332,7 +332,7 @@ def test_both_sides_of_the_language_model_are_one_network():
     random = np.random.default_rng(0)
     params = jax.tree.map(lambda leaf: leaf + 0.1 * random.normal(size=leaf.shape), params)
     module = model.bind(params, {})
-    setting: Any = types.SimpleNamespace(execution=execution)
+    setting: Any = types.SimpleNamespace(execution=execution, spec=spec)
     losses, count = experiment.task.loss(module, {"tokens": jax.numpy.asarray(rows)}, None, setting)
     leaves = jax.tree_util.tree_leaves_with_path(params)
     arrays = {"/".join(str(entry.key) for entry in path): np.asarray(a) for path, a in leaves}
