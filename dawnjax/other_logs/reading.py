@@ -4,6 +4,7 @@ import dataclasses
 import fnmatch
 import functools
 import hashlib
+import itertools
 import math
 import os
 import re
@@ -44,6 +45,7 @@ MOST_EVALUATIONS = 100_000
 _DEEPEST = 6
 _MOST_OPENED = 50
 _HEAD_BYTES = 2**20
+_FIRST_ROWS = 1000
 
 
 class _Log(NamedTuple):
@@ -155,46 +157,78 @@ def _read(path: Path, logs: list[_Log], columns: Columns) -> Entry:
     if not logs:
         among = f", named {columns.files}" if columns.files else ""
         raise ConfigError(f"{path} has no log of a known form{among}: {KNOWN}")
-    # A folder's notes and requirements are text too, with no line of a known form.
-    names: dict[str, dict[str, Any]] = {log.name: _names(log) for log in logs}
+    # The first rows usually have every column, and then a log is read once. Where a later column
+    # tells otherwise, perhaps of the trials that seemed to be one, all are read first.
+    try:
+        found = _found(path, logs, columns, _FIRST_ROWS)
+    except (ConfigError, RunError):
+        found = None
+    names, told, trials = found or _found(path, logs, columns, None)
     unread = [log.name for log in logs if not names[log.name]]
-    logs = [log for log in logs if names[log.name]]
-    forms = sorted({log.form.name for log in logs})
-    if len(forms) > 1:
-        raise ConfigError(
-            f"{path} has logs of several forms ({', '.join(forms)}), perhaps of the same runs; "
-            "--files='*.csv' chooses those of one"
-        )
-    if not logs:
-        raise RunError(f"{path} has no line of a known form: {KNOWN}")
-    every: dict[str, Any] = {}
-    for of_log in names.values():
-        every = of_log | every
-    told = tell(every, columns)
-    trials: list[Trial] = []
-    for log in logs:
-        trials += _trials(log, told, columns.target)
-        if sum(len(trial.evaluations) for trial in trials) > MOST_EVALUATIONS:
-            raise RunError(f"{path} has more than {MOST_EVALUATIONS:,} evaluations: log fewer")
     return _entry(path, trials, told, columns, unread)
 
 
 KNOWN = "JSON lines, CSV, TSV, event files of TensorBoard, MLflow's runs, printed text"
 
 
-def _names(log: _Log) -> dict[str, Any]:
-    """Columns of a log, each with its first value."""
-    names: dict[str, Any] = {}
-    for place, cells in log.read():
-        for name, cell in cells.items():
-            if name not in names and cell != "" and cell is not None:
-                names[name] = cell
-                if len(names) > rows.MOST_COLUMNS or len(name) > rows.LONGEST_NAME:
-                    raise RunError(
-                        f"{log.path}:{place} has column {len(names):,}, of {len(name):,} letters: "
-                        f"{rows.MOST_COLUMNS:,} of {rows.LONGEST_NAME:,} are read"
-                    )
-    return names
+Names = dict[str, Any]
+"""Columns, each with its first value."""
+
+
+class _Found(NamedTuple):
+    names: dict[str, Names]
+    told: Told
+    trials: list[Trial]
+
+
+def _found(path: Path, logs: list[_Log], columns: Columns, first_rows: int | None) -> _Found | None:
+    """Trials by the columns that the first rows have; None if later ones tell other columns.
+
+    `first_rows` is None for all rows.
+    """
+    names: dict[str, Names] = {log.name: {} for log in logs}
+    for log in logs:
+        for place, cells in itertools.islice(log.read(), first_rows):
+            _add_names(names[log.name], cells, log, place)
+    # A folder's notes and requirements are text too, with no line of a known form.
+    read = [log for log in logs if names[log.name]]
+    forms = sorted({log.form.name for log in read})
+    if len(forms) > 1:
+        raise ConfigError(
+            f"{path} has logs of several forms ({', '.join(forms)}), perhaps of the same runs; "
+            "--files='*.csv' chooses those of one"
+        )
+    if not read:
+        raise RunError(f"{path} has no line of a known form: {KNOWN}")
+    told = tell(_of_all(names), columns)
+    trials: list[Trial] = []
+    for log in read:
+        trials += _trials(log, told, columns.target, names[log.name])
+        if sum(len(trial.evaluations) for trial in trials) > MOST_EVALUATIONS:
+            raise RunError(f"{path} has more than {MOST_EVALUATIONS:,} evaluations: log fewer")
+    if first_rows is not None and tell(_of_all(names), columns) != told:
+        return None
+    return _Found(names, told, trials)
+
+
+def _of_all(names: dict[str, Names]) -> Names:
+    every: Names = {}
+    for of_log in names.values():
+        every = of_log | every
+    return every
+
+
+def _add_names(names: Names, cells: rows.Cells, log: _Log, place: int) -> bool:
+    """Add a row's columns; True if each of them has a value now."""
+    for name, cell in cells.items():
+        if name not in names and cell != "" and cell is not None:
+            names[name] = cell
+            if len(names) > rows.MOST_COLUMNS or len(name) > rows.LONGEST_NAME:
+                raise RunError(
+                    f"{log.path}:{place} has column {len(names):,}, of {len(name):,} letters: "
+                    f"{rows.MOST_COLUMNS:,} of {rows.LONGEST_NAME:,} are read"
+                )
+    return cells.keys() <= names.keys()
 
 
 @dataclasses.dataclass
@@ -221,8 +255,10 @@ class _Part:
     )
 
 
-def _trials(log: _Log, told: Told, target: float | None) -> list[Trial]:
+def _trials(log: _Log, told: Told, target: float | None, names: Names) -> list[Trial]:
+    """Trials of a log; columns that `names` lacks are added to it."""
     parts: dict[str, _Part] = {}
+    named = set[tuple[str, ...]]()  # sets of columns that each have a value
     # Without a column for them, several seeds in one file are several trials.
     key = told.trial or told.seed
     for place, cells in log.read():
@@ -233,7 +269,10 @@ def _trials(log: _Log, told: Told, target: float | None) -> list[Trial]:
         try:
             if len(parts) > MOST_TRIALS or len(name) > rows.LONGEST_NAME:
                 raise ValueError(f"more than {MOST_TRIALS:,} trials, or a name too long")
-            _add(part, cells, told, log.form.is_in_order)
+            kind = tuple(cells)
+            if kind not in named and _add_names(names, cells, log, place):
+                named.add(kind)
+            _add(part, cells, told, kind if log.form.is_in_order else None)
         except ValueError as error:
             where = f"{log.path}:{place}" + (f" ({key} {name})" if name else "")
             raise RunError(f"{where}: {error}") from None
@@ -246,28 +285,32 @@ def _trials(log: _Log, told: Told, target: float | None) -> list[Trial]:
     ]
 
 
-def _add(part: _Part, cells: rows.Cells, told: Told, is_in_order: bool) -> None:
-    """Add a row to its trial; `ValueError` where it contradicts the earlier ones."""
+def _add(part: _Part, cells: rows.Cells, told: Told, kind: tuple[str, ...] | None) -> None:
+    """Add a row to its trial; `ValueError` where it contradicts the earlier ones.
+
+    `kind` is the row's columns, or None if rows do not follow the training.
+    """
     value = cells.get(told.metric)
     is_evaluation = value is not None and value != ""
     step = seconds = None
     if (cell := cells.get(told.step)) not in (None, ""):
         step = _whole(told.step, cell)
-        part.last_step = max(part.last_step, step)
+        if step > part.last_step:
+            part.last_step = step
     if (cell := cells.get(told.time)) not in (None, ""):
         seconds = _finite(told.time, cell) * told.seconds
         if told.is_unix:
             # Not the first row's: an event file begins with the moment at which it was made.
             part.start = min(seconds, seconds if part.start is None else part.start)
-    if is_in_order:
-        kind = tuple(cells)
+    if kind is not None:
         _refuse_going_back(told, part.before.get(kind, (None, None)), (step, seconds))
         part.before[kind] = step, seconds
         if len(part.before) > MOST_KINDS:
             raise ValueError(f"its rows have more than {MOST_KINDS:,} different sets of columns")
-    if seconds is not None and (is_in_order or is_evaluation):
+    if seconds is not None and (kind is not None or is_evaluation):
         part.seconds = seconds
-        part.latest = seconds if part.latest is None else max(part.latest, seconds)
+        if part.latest is None or seconds > part.latest:
+            part.latest = seconds
     if part.seed is None and (cell := cells.get(told.seed)) not in (None, ""):
         part.seed = _whole(told.seed, cell)
     if not is_evaluation:
@@ -330,12 +373,15 @@ def _is_same(first: float, second: float) -> bool:
 
 def _whole(name: str, cell: Any) -> int:
     number = _finite(name, cell)
-    if number != int(number) or number < 0:
+    whole = int(number)
+    if number != whole or whole < 0:
         raise ValueError(f"{name} is {cell!r}, no whole number")
-    return int(number)
+    return whole
 
 
 def _finite(name: str, cell: Any) -> float:
+    if isinstance(cell, float) and math.isfinite(cell):
+        return cell  # the usual case, of a million rows
     number = _quality(name, cell)
     if math.isnan(number):
         raise ValueError(f"{name} is {str(cell)[:40]!r}, no finite number")
@@ -344,7 +390,7 @@ def _finite(name: str, cell: Any) -> float:
 
 def _quality(name: str, cell: Any) -> float:
     """A cell's number; NaN for an infinity too."""
-    if isinstance(cell, bool) or not isinstance(cell, str | int | float):
+    if isinstance(cell, bool) or not isinstance(cell, (str, int, float)):
         raise ValueError(f"{name} is {str(cell)[:40]!r}, no number")
     try:
         number = float(cell)

@@ -90,13 +90,11 @@ def _pairs(line: bytes) -> dict[str, Any]:
     cells = {}
     for word in _decoded(line).split():
         name, _, text = word.partition(":")
-        text = text.partition("/")[0]  # the steps of steps in all
-        try:
-            cells[name] = float(text)
-        except ValueError:
-            amount = _amount(text)
-            if amount is not None:
-                cells[name] = amount
+        if "/" in text:
+            text = text.partition("/")[0]  # the steps of steps in all
+        amount = _amount(text)
+        if amount is not None:
+            cells[name] = amount
     return cells
 
 
@@ -106,13 +104,12 @@ def _decoded(line: bytes) -> str:
 
 def _amount(text: str) -> float | None:
     """A number, or a duration with its unit in seconds; None for any other text."""
+    try:  # a million of them are read in seconds
+        return Seconds(float(text[:-2]) * 1e-3) if text.endswith("ms") else float(text)
+    except ValueError:
+        pass
     if len(text) > _LONGEST_AMOUNT:  # tried in the square of its length
         return None
-    if text.endswith("ms"):  # a million of them are read in seconds
-        try:
-            return Seconds(float(text[:-2]) * 1e-3)
-        except ValueError:
-            return None
     found = _AMOUNT.fullmatch(text)
     if not found:
         return None

@@ -99,6 +99,20 @@ def test_one_table_of_several_trials(tmp_path):
     assert times == [None, 1.0]
 
 
+@pytest.mark.parametrize("late", [3, 1500])
+def test_columns_that_only_later_rows_have(tmp_path, late):
+    """The metric, another clock and a column of trials, after rows of what was trained."""
+    rows = [{"step": step, "time_ms": 10 * step} for step in range(late)]
+    rows += [
+        {"step": 2000, "seconds": 4.0, "trial": run, "val_loss": loss, "tokens": 64}
+        for run, loss in (("a", 3.0), ("b", 2.0))
+    ]
+    entry = read_entry(write_lines(tmp_path / "run.jsonl", rows), Columns())
+    assert [trial.name for trial in entry.trials] == ["run.jsonl a", "run.jsonl b"]
+    assert [points(trial) for trial in entry.trials] == [[(2000, 4.0, 3.0)], [(2000, 4.0, 2.0)]]
+    assert [trial.evaluations[0].tokens for trial in entry.trials] == [64, 64]
+
+
 def test_exports_of_trackers(tmp_path):
     """W&B's panel, MLflow's measurements, TensorBoard's one scalar: each with its own columns."""
     panel = '"Step","r1 - val/loss","r1 - val/loss__MIN","r1 - val/loss__MAX","r2 - val/loss"\n'
