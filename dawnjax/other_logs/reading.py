@@ -163,7 +163,9 @@ def _read(path: Path, logs: list[_Log], columns: Columns) -> Entry:
         found = _found(path, logs, columns, _FIRST_ROWS)
     except (ConfigError, RunError):
         found = None
-    names, told, trials = found or _found(path, logs, columns, None)
+    found = found or _found(path, logs, columns, None)
+    assert found is not None  # all rows were read
+    names, told, trials = found
     unread = [log.name for log in logs if not names[log.name]]
     return _entry(path, trials, told, columns, unread)
 

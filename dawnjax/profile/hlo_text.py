@@ -223,8 +223,9 @@ def _parse_instruction(line: str) -> Instruction | None:
     else:
         operands = tuple(_operand_names(inside))
     shapes = tuple(_shapes(shape_text))
-    elements = tuple(_parts(shape_text[1:-1])) if shape_text.startswith("(") else ()
-    return Instruction(name, shapes, opcode, operands, attributes, bool(is_root), elements)
+    return Instruction(
+        name, shapes, opcode, operands, attributes, bool(is_root), _elements(shape_text)
+    )
 
 
 def _elements_read(
@@ -235,18 +236,35 @@ def _elements_read(
     XLA of jax 0.12 writes its dumped programs so. An operand that is not known would leave its
     bytes and FLOPs out, so it is an error.
     """
-    read = {}
+    read: dict[str, Instruction] = {}
     for operand in instruction.operands:
-        whole, _, index = operand.rpartition("#")
-        if operand in before:
-            continue
-        elements = before[whole].elements if whole in before else ()
-        if not index.isdigit() or int(index) >= len(elements):
-            raise ProgramTextError(f"the program's text is not understood: what is {operand!r}?")
-        shapes = tuple(_shapes(elements[int(index)]))
-        attributes = f"index={index}"
-        read[operand] = Instruction(operand, shapes, "get-tuple-element", (whole,), attributes)
+        names = operand.split("#")
+        # `tuple#1#0` is an element of an element.
+        for depth in range(1, len(names) + 1):
+            name, index = "#".join(names[:depth]), names[depth - 1]
+            if name in before or name in read:
+                continue
+            whole = name.rpartition("#")[0]
+            of = before.get(whole) or read.get(whole)
+            if of is None or not index.isdigit() or int(index) >= len(of.elements):
+                raise ProgramTextError(
+                    f"the program's text is not understood: what is {operand!r}?"
+                )
+            shape = of.elements[int(index)]
+            read[name] = Instruction(
+                name,
+                tuple(_shapes(shape)),
+                "get-tuple-element",
+                (whole,),
+                f"index={index}",
+                elements=_elements(shape),
+            )
     return read
+
+
+def _elements(shape_text: str) -> tuple[str, ...]:
+    """Texts of the shapes in a tuple's; none of an array's."""
+    return tuple(_parts(shape_text[1:-1])) if shape_text.startswith("(") else ()
 
 
 def _shapes(text: str) -> Iterator[Shape]:

@@ -139,15 +139,16 @@ def test_an_element_of_a_tuple_is_an_operand_in_both_of_xla_s_forms():
     product = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
     counted = program(f"""
   %x = f32[8,32]{{1,0}} parameter(0)
-  %y = ((f32[8,8]{{1,0}}, s32[]), bf16[32,16]{{1,0:T(8,128)(2,1)}}) custom-call(%x)
+  %y = ((s32[], bf16[32,16]{{1,0}}), bf16[32,16]{{1,0:T(8,128)(2,1)}}) custom-call(%x)
   %z = bf16[32,16]{{1,0}} get-tuple-element(%y), index=1
   %long = f32[8,16]{{1,0}} dot(%x, %z), {product}
   %short = f32[8,16]{{1,0}} dot(%x, %y#1), {product}
-  ROOT %copy = ((f32[8,8]{{1,0}}, s32[])) tuple(%y#0)""")
-    long, short = counted.ops["long"], counted.ops["short"]
-    assert short.product_flops == long.product_flops == 2 * 8 * 16 * 32
-    assert short.num_bytes == long.num_bytes == 4 * 8 * 32 + 2 * 32 * 16 + 4 * 8 * 16
-    assert set(counted.ops) == {"y", "long", "short"}
+  %nested = f32[8,16]{{1,0}} dot(%x, %y#0#1), {product}
+  ROOT %copy = ((s32[], bf16[32,16]{{1,0}})) tuple(%y#0)""")
+    kinds = [counted.ops[name] for name in ("long", "short", "nested")]
+    assert {op.product_flops for op in kinds} == {2 * 8 * 16 * 32}
+    assert {op.num_bytes for op in kinds} == {4 * 8 * 32 + 2 * 32 * 16 + 4 * 8 * 16}
+    assert set(counted.ops) == {"y", "long", "short", "nested"}
 
 
 def test_a_cublas_call_is_counted_by_its_dimensions():
