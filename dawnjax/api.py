@@ -71,7 +71,7 @@ def train_in_process(
 
     start = None if set_up_seconds is None else time.perf_counter() - set_up_seconds
     if dawnjax.runs_before:
-        # The time of earlier runs is no part of this one's: their clocks have counted it.
+        # The time of earlier runs is not part of this one's: their clocks have counted it.
         start = time.perf_counter()
         # Keep the garbage collector from walking what earlier runs left: pauses in this run stay as
         # short as in a process of its own.

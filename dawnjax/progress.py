@@ -25,7 +25,7 @@ from dawnjax.trials.trial import Trial
 
 REFRESH_SECONDS = 0.25
 PLAIN_SECONDS = 10.0
-"""Seconds between lines of progress where the output is no terminal."""
+"""Seconds between lines of progress where the output is not a terminal."""
 
 
 class _Console(Console):

@@ -18,7 +18,7 @@ class GroupNorm(nnx.Module):
 
     def __init__(self, num_channels: int, num_groups: int):
         if num_channels % num_groups:
-            raise ValueError(f"{num_channels} channels are no whole groups of {num_groups}")
+            raise ValueError(f"{num_channels} channels are not whole groups of {num_groups}")
         self.scale = nnx.Param(jnp.ones(num_channels, jnp.float32))
         self.bias = nnx.Param(jnp.zeros(num_channels, jnp.float32))
         self.num_groups = num_groups

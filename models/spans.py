@@ -148,7 +148,7 @@ def multiply(axes: str, left: jax.Array, right: jax.Array, arithmetic: Arithmeti
 
 
 def masked_softmax(scores: jax.Array, real: jax.Array, axis: int) -> jax.Array:
-    """Float32 softmax over what is no padding, in the shape of the scores."""
+    """Float32 softmax over what is not a padding, in the shape of the scores."""
     return jax.nn.softmax(jnp.where(real, scores, MASKED), axis=axis)
 
 

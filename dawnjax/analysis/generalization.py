@@ -27,7 +27,7 @@ def drops(
         result[name] = drop
         values = better[0][name], worse[0][name]
         if not all(isinstance(value, int | float) and math.isfinite(value) for value in values):
-            drop["reason"] = f"{metric.title} of one set is no finite number"
+            drop["reason"] = f"{metric.title} of one set is not a finite number"
             continue
         drop["value"] = values[0] - values[1]
         if metric.is_proportion:

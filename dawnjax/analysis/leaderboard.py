@@ -210,7 +210,7 @@ def _ranked(
 
 def _training_row(entry: Entry, prices: Sequence[Price]) -> Ranked:
     seconds, why = ranking_seconds(entry)
-    # An MLPerf score is no mean of all trials.
+    # An MLPerf score is not a mean of all trials.
     interval = None if entry.suite == "mlperf_training" else entry.figures.interval
     return Ranked(entry, seconds, why, *training_cost(entry, seconds, prices), interval)
 

@@ -192,7 +192,7 @@ def load_with_runs(*paths: str | Path, columns: Columns = BY_NAME) -> tuple[Entr
     of_runs = [(entry, "") for entry in ours.entries_of(t for t in runs if not t.chooses)]
     read[before_runs or 0 : before_runs or 0] = of_runs
     if chose := sum(trial.chooses for trial in runs):
-        problems.append(f"{chose} trials chose a recipe in a search: their times are no result")
+        problems.append(f"{chose} trials chose a recipe in a search: their times are not results")
     if not read and not chose:
         why = problems[0] if problems else f"no results in {', '.join(map(str, paths))}"
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""

@@ -62,8 +62,8 @@ class EarlierRun:
 
 def add_run_flags(flag_values: flags.FlagValues) -> None:
     text = functools.partial(flags.DEFINE_string, flag_values=flag_values)
-    text("data_dir", "", "Where the run's own data are now, if they have moved.")
-    moved = "The file of the run's own classes, if it has moved; it is executed."
+    text("data_dir", "", "The new place of the run's data, if they have moved.")
+    moved = "The file with the run's own classes, if it has moved; it is executed."
     text("experiment", "", moved)
 
 
@@ -87,7 +87,7 @@ def read_run(path: Path, data_dir: str = "", experiment_file: str = "") -> Earli
     Without `experiment_file` that is the file that the run was made with, where it still lies there
     with the same text.
 
-    ConfigError if it is no run directory, or the data are not the run's.
+    ConfigError if it is not a run directory, or the data are not the run's.
     """
     directory, record = read_directory(path)
     experiment_file = experiment_file or _recorded_file(record)

@@ -61,7 +61,7 @@ def infer_run(
     cost = latency.cost_usd(mean, price)
     with own_code("the task's quality"):
         quality = answering.quality(answers, positions)
-        # A user's own may have NumPy's numbers, which are no JSON.
+        # A user's own may have NumPy's numbers, which are not JSON.
         quality = {n: v if isinstance(v, str) else float(v) for n, v in quality.items()}
     whole_split = len(answers) == in_split
     has_all = all(target.metric in quality for target in experiment.targets)

@@ -78,7 +78,7 @@ class PublishedWeights:
             raise self.fault(f"{INDEX}: {error}") from None
         for name in names:
             if not isinstance(name, str) or Path(name).name != name or name in ("", ".", ".."):
-                raise self.fault(f"{INDEX} names {name!r}, which is no file of its folder")
+                raise self.fault(f"{INDEX} names {name!r}, which is not a file of its folder")
         if not names:
             raise self.fault(f"{INDEX} names no file")
         return tuple(self.path / name for name in sorted(names))
@@ -165,7 +165,7 @@ class PublishedWeights:
         named = (name for name in tensors if not name.endswith(".rotary_emb.inv_freq"))
         others = sorted(set(named) - set(wanted))
         if others:
-            raise self.fault(f"{others[0]} is no tensor of the model, with {len(others)} in all")
+            raise self.fault(f"{others[0]} is not a tensor of the model, with {len(others)} in all")
 
     def _refuse_other_settings(self, recipe: Recipe) -> None:
         """Compare the model with the `config.json` beside the files, where there is one."""

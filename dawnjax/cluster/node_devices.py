@@ -28,7 +28,7 @@ def given_gpus(environment: Mapping[str, str], root: Path = ROOT) -> list[str]:
     names = environment.get("CUDA_VISIBLE_DEVICES")
     if names is None or not is_open:
         return is_open
-    # Numbers count the open files; -1 is no device.
+    # Numbers count the open files; -1 is not a device.
     given = [name for name in map(str.strip, names.split(",")) if name and name[0] != "-"]
     files = {str(number): file for number, file in enumerate(is_open)}
     return [files.get(name, name) for name in given]

@@ -22,12 +22,12 @@ from dawnjax.trials.from_log import trial_of
 USAGE = "dawnjax check RUN_DIR|MLPERF_LOG|FOLDER... [--ruleset=5.1.0]"
 
 DESCRIPTION = """
-Validates run directories: reads every line of the log, computes the result from it again and
-compares that with result.json.
+Validates run directories: reads every line of the log, recomputes the result and compares it with
+result.json.
 
-For an MLPerf Training log, or a folder or an archive of such logs, it names each broken rule and
-its line, by MLPerf's own compliance checker (pip install "dawnjax[mlperf]"). The folder's name,
-such as training_results_v5.1, or --ruleset chooses the round's rules.
+For MLPerf Training logs (a file, a folder or an archive), MLPerf's own compliance checker names
+each broken rule and its line (pip install "dawnjax[mlperf]"). The folder's name, such as
+training_results_v5.1, or --ruleset chooses the round's rules.
 """
 
 _LONGEST_LINE = 600
@@ -68,7 +68,7 @@ RESULT = Result
 def main(argv: list[str]) -> Answer:
     """Run the command; its status is 1 if anything has a fault."""
     flag_values = flags.FlagValues()
-    help_ = "MLPerf's rules, such as 5.1.0. Without it, those of the round."
+    help_ = "The version of MLPerf's rules, such as 5.1.0 (default: the round's)."
     flags.DEFINE_string("ruleset", "", help_, flag_values=flag_values)
     paths = command_line.parse("check", flag_values, argv, USAGE, DESCRIPTION)
     ruleset = str(flag_values["ruleset"].value or "")
@@ -102,7 +102,7 @@ def _lines(one: Checked) -> list[str]:
 
 
 def check_path(path: Path, ruleset: str = "") -> Iterator[tuple[str, list[str], list[str]]]:
-    """Check what is at a path: names, each with its faults, and notes that are no faults."""
+    """Check what is at a path: names, each with its faults, and notes that are not faults."""
     found = False
     if not RunDirectory(path).experiment_file.exists() and not is_record_file(path):
         for log in compliance.check(path, ruleset):
@@ -113,7 +113,7 @@ def check_path(path: Path, ruleset: str = "") -> Iterator[tuple[str, list[str], 
 
 
 def check_run(path: Path) -> tuple[list[str], list[str]]:
-    """Check a run directory; returns its faults, and notes that are no faults."""
+    """Check a run directory; returns its faults, and notes that are not faults."""
     try:
         events = read_events_of(path, read_existing(path))
         expected = trial_of(events)
@@ -121,13 +121,13 @@ def check_run(path: Path) -> tuple[list[str], list[str]]:
         return [str(error).removeprefix(f"{path}: ")], []
     directory = RunDirectory(path)
     if not directory.result_file.exists():
-        return [], [f"there is no result.json yet; the log says {expected.status}"]
+        return [], [f"there is no result.json yet; by the log the run is {expected.status}"]
     try:
         written = records.read_json(directory.result_file, dict[str, Any])
     except (OSError, ValueError) as error:
-        return [f"result.json cannot be read: {error}"], []
+        return [f"cannot read result.json: {error}"], []
     if not LoggedRun.from_events(events).attempts[-1].ended:
-        return [], ["an attempt is running or was killed; result.json is of an earlier one"]
+        return [], ["an attempt is running or was killed; result.json is from an earlier attempt"]
     # Through JSON, so that both sides have lists for tuples and the same floats.
     by_log = records.load_json(json.dumps(expected.to_json()))
     return [

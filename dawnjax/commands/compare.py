@@ -54,18 +54,18 @@ The verdict on times is one word about B:
 
   equivalent            the 90 % interval of the ratio of expected times lies within the margin
   faster                else: the 95 % interval lies below 1, even if B missed as often as its
-                        trials cannot exclude
+                        trials leave possible
   slower                else: the 95 % interval lies above 1, likewise
   faster_if_all_reach,  the same, but such misses could make up for the difference
   slower_if_all_reach
-  only_first_reached    B never reached its target and A did, by Fisher's test at 5 %
-  only_second_reached   A never reached its target and B did
+  only_first_reached    A reached its target and B never did, by Fisher's test at 5 %
+  only_second_reached   B reached its target and A never did
   undecided             else, or fewer than 5 trials of each (20 if some missed), or if one trial
                         decides
 
 With --at, such as --at=steps=1000, the verdict is on the quality at that budget of seconds, steps,
-tokens, flops, usd or end (repeat the flag for several). Between two evaluations it takes a straight
-line, and nothing beyond the last. Other programs' logs without --target are compared at the end:
+tokens, flops, usd or end (repeat the flag for several), interpolated between evaluations but not
+beyond the last. Other programs' logs without --target are compared at the end:
 
   equivalent            --margin is given, in the metric's unit, and the 90 % interval of the
                         difference of the means lies within it
@@ -73,20 +73,18 @@ line, and nothing beyond the last. Other programs' logs without --target are com
   undecided             else, or fewer than 5 trials of each, or a trial has no value there
 
 --ladder takes A and B at three sizes or more, with the same change at each. It prints the speedup
-to equal quality by size, and whether the gain grows, holds or fades over the sizes. A line through
-their logarithms decides: the change from the smallest to the largest size differs from 1 (95 %), or
-lies within --margin (90 %). A study of --kind=ladder prints the same. Beyond the largest size the
-gain is unknown.
+to equal quality at each size, and whether the gain grows, holds or fades with size. A line fitted
+to the logarithms decides: the change from the smallest to the largest size differs from 1 (95 %),
+or lies within --margin (90 %). A study of --kind=ladder prints the same. Beyond the largest size
+the gain is unknown.
 
-Trials of the same seeds with the same first losses are compared as pairs. No trial may be on both
-sides.
+Trials with the same seeds and first losses are compared as pairs. No trial may be on both sides.
 
-With --fail_if_slower_by the exit status is 0 if the 95 % interval excludes that B is slower by that
-fraction or more, 6 if B is slower or never reached, and 7 if neither is decided: more trials are
-needed, one stalled trial decides, or other work on the machine disturbed every trial of a side. If
-no trial missed, status 0 supposes that all trials reach, and a line says in how many runs B may
-still miss its target.
---fail_if_worse_by is the same gate for the quality, in the metric's unit. Adding trials and
+With --fail_if_slower_by the exit status is 0 if the 95 % interval excludes a slowdown of that
+fraction or more, 6 if B is slower or never reached, and 7 if undecided: more trials are needed, one
+stalled trial decides, or other work on the machine disturbed every trial of a side. If no trial
+missed, status 0 assumes that all trials reach, and a line says how often B may still miss its
+target. --fail_if_worse_by is the same gate for the quality, in the metric's unit. Adding trials and
 comparing again is a second look: the output says how many verdicts are then false.
 """
 
@@ -100,13 +98,13 @@ def main(argv: list[str]) -> Answer:
     margins = "Ratios from 1 / (1 + margin) to 1 + margin count as equal (default: 0.05); with "
     margins += "--at differences of the metric up to the margin (default: none)."
     number("margin", None, margins)
-    gate = "A gate for CI: the fraction by which B may not be slower, and the margin."
+    gate = "A gate for CI: fail if B is slower by this fraction; also the margin."
     number("fail_if_slower_by", None, gate)
-    gate = "A gate for CI: the difference by which B may not be worse, and the margin."
+    gate = "A gate for CI: fail if B is worse by this difference; also the margin."
     number("fail_if_worse_by", None, gate)
-    budget = "Compare the quality at this budget, such as seconds=300; may be given several times."
+    budget = "Compare the quality at this budget, such as seconds=300; repeat for several."
     flags.DEFINE_multi_string("at", [], budget, flag_values=flag_values)
-    several = "A and B at each of several sizes: A1 B1 A2 B2 A3 B3."
+    several = "Compare A and B at several sizes: A1 B1 A2 B2 A3 B3."
     flags.DEFINE_bool("ladder", False, several, flag_values=flag_values)
     sizes = "Sizes of a ladder, such as 1e6,4e6,16e6 (default: the parameters of DawnJAX's runs)."
     flags.DEFINE_list("sizes", [], sizes, flag_values=flag_values)
@@ -115,13 +113,16 @@ def main(argv: list[str]) -> Answer:
     if flag_values["ladder"].value:
         return _ladder(paths, flag_values)
     if flag_values["sizes"].value:
-        raise ConfigError("--sizes goes with --ladder")
+        raise ConfigError("--sizes needs --ladder")
     if len(paths) not in (1, 2):
-        raise ConfigError(f"two things are compared, and {len(paths)} were given: {_SHORT_USAGE}")
+        raise ConfigError(f"give two sides, or one study; {len(paths)} were given: {_SHORT_USAGE}")
     given = column_flags.columns(flag_values)
     limit, worst = (flag_values[f"fail_if_{what}_by"].value for what in ("slower", "worse"))
     if limit is not None and (worst is not None or flag_values["at"].value):
-        raise ConfigError("--fail_if_slower_by is of times; --at and --fail_if_worse_by are not")
+        raise ConfigError(
+            "--fail_if_slower_by judges times; --at and --fail_if_worse_by judge quality: choose "
+            "one kind"
+        )
     budgets = at_budget.parse(flag_values["at"].value or ())
     if len(paths) == 1:
         if _study(paths[0], 0.05).study.kind == "ladder":
@@ -135,7 +136,7 @@ def main(argv: list[str]) -> Answer:
     has_target = any(side.entry.target.value is not None for side in (first, second))
     if budgets or worst is not None or not has_target:
         if limit is not None:
-            raise ConfigError("--fail_if_slower_by is of the times to a target: give --target")
+            raise ConfigError("--fail_if_slower_by judges times to a target: give --target")
         margin = _quality_margin(flag_values)
         refuse_shared_trials(first, second)
         asked = (budgets, given.metric, margin)
@@ -146,10 +147,10 @@ def main(argv: list[str]) -> Answer:
 def _ladder(paths: list[str], flag_values: flags.FlagValues) -> Answer:
     """The gains of a change over several sizes, and their trend."""
     if any(flag_values[f"fail_if_{what}_by"].value is not None for what in ("slower", "worse")):
-        raise ConfigError("a ladder is no gate: compare the arms of one size")
+        raise ConfigError("a ladder cannot be a gate: compare the arms of one size")
     budgets = at_budget.parse(flag_values["at"].value or ())
     if len(budgets) > 1:
-        raise ConfigError("a ladder is read at one budget: give one --at")
+        raise ConfigError("a ladder is judged at one budget: give one --at")
     given = column_flags.columns(flag_values)
     sizes = [_size(text) for text in flag_values["sizes"].value or ()]
     if len(paths) == 1:
@@ -177,7 +178,7 @@ def _size(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ConfigError(f"--sizes={text} is no number") from None
+        raise ConfigError(f"--sizes={text} is not a number") from None
 
 
 def _margin(flag_values: flags.FlagValues) -> float:
@@ -367,9 +368,9 @@ def _arms_at(path: str, asked: Asked, is_gate: bool) -> Answer:
 def _study(path: str, margin: float) -> StudyFigures:
     found = read_figures(records.path_of(path), margin)
     if found is None:
-        raise ConfigError(f"two things are compared, and {path} alone is no study: {_SHORT_USAGE}")
+        raise ConfigError(f"give two sides, or one study; {path} is not a study: {_SHORT_USAGE}")
     if len(found.own) < 2:
-        raise ConfigError(f"{path} is a study of one arm; give the other side: {_SHORT_USAGE}")
+        raise ConfigError(f"{path} is a study with one arm; give the other side: {_SHORT_USAGE}")
     return found
 
 
@@ -482,7 +483,7 @@ def _text(
     lines += ["", f"verdict: {_verdict_line(judged)}"]
     if told.same_mathematics and set(first.sample.seeds) != set(second.sample.seeds):
         lines.append(
-            "  the same seeds on both sides, each once, would be pairs and need fewer trials"
+            "  the same seeds on both sides, each once, form pairs, which need fewer trials"
         )
     lines += [f"  {without}"] if without else []
     lines += [f"  caution: {said}" for said in counted(told.cautions)]
@@ -500,9 +501,9 @@ def _text(
         table = of_words(["ops that changed most, ms a step", "A", "B", "B - A"], cells)
         lines += ["", table.to_text()]
     if not first.runs or not second.runs:
-        lines += ["", "Only our run directories say where their time went."]
+        lines += ["", "Only DawnJAX's run directories record where their time went."]
     elif not told.step_parts:
-        lines += ["", "A side has no profile: what changed within a step is not known."]
+        lines += ["", "A side has no profile: changes within a step are not known."]
     return "\n".join(lines)
 
 

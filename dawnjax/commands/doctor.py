@@ -11,8 +11,8 @@ from dawnjax.errors import ConfigError, ExitStatus
 from dawnjax.text import escaped
 
 _USAGE = "dawnjax doctor"
-_DESCRIPTION = """Tries everything that a run needs on a new machine, in five minutes at most: the
-devices, a large matrix product and a large copy beside the data sheet, a small sharded run on all
+_DESCRIPTION = """Tests everything that a run needs on a new machine, in five minutes at most: the
+devices, a large matrix product and a large copy against the data sheet, a small sharded run on all
 devices, its profile, a save and a restore. Each line is right, WRONG, or unknown if there is
 nothing to compare with, as on a CPU. On several hosts, start it on all of them.
 

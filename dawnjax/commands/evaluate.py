@@ -23,13 +23,13 @@ _USAGE = """dawnjax evaluate RUN_DIR [--FLAG=VALUE...]
 _DESCRIPTION = """
 Restores the newest checkpoint and measures the whole evaluation split.
 
-Given another labelled set, it measures that set, shows the drop from the run's own evaluation, and
-writes RUN_DIR/evaluations/NAME-step<STEP>.json; the run's own result does not change. A classifier
-takes a prepared directory, a TFDS directory, class folders PATH/<class>/*, an .npz of images and
-labels, or NAME_data.npy beside NAME_labels.npy; classes are matched by name. A translator takes two
-text files, plain or .gz, and reads them with its own vocabulary. Task flags that only an evaluation
-reads, such as a translator's beam, may differ from the run's, and are then part of the file's name.
-RUN_DIR --help shows the flags of the run's task.
+Given another labelled set, it measures it, shows the drop from the run's own evaluation, and writes
+RUN_DIR/evaluations/NAME-step<STEP>.json; the run's own result does not change. A classifier takes a
+prepared directory, a TFDS directory, class folders PATH/<class>/*, an .npz of images and labels, or
+NAME_data.npy beside NAME_labels.npy; classes are matched by name. A translator takes two text
+files, plain or .gz, and reads them with its own vocabulary. Task flags that affect only an
+evaluation, such as a translator's beam, may differ from the run's; the file's name then includes
+them. RUN_DIR --help shows the flags of the run's task.
 """
 _OPTIONS = ("mesh", "data_placement", "processes", "checkpoint", "compile_cache_dir")
 """The run options that an evaluation has."""
@@ -107,7 +107,7 @@ def main(argv: list[str]) -> Answer:
     flag_values = flags.FlagValues()
     add_run_flags(flag_values)
     text = functools.partial(flags.DEFINE_string, flag_values=flag_values)
-    text("name", "", "The name of the other set; without it, that of its file or folder.")
+    text("name", "", "A name for the other set (default: its file or folder).")
     options = FlagTree(RunOptions, RunOptions(), argv, only=_OPTIONS)
     options.define(flag_values)
     run = run_argument(flag_values, argv)  # other flags depend on its task

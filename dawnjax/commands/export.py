@@ -20,13 +20,13 @@ USAGE = """dawnjax export --format=dawnbench|mlperf RUN_DIR... --submitter=NAME 
        dawnjax export --format=safetensors RUN_DIR --out=DIR"""
 
 DESCRIPTION = """
-Writes runs in a benchmark's form, or weights, to a new folder:
+Writes runs in a benchmark's format, or weights, to a new folder:
 
   dawnbench            a JSON and a TSV for each run of a CIFAR-10 or ImageNet experiment that
                        reaches the benchmark's threshold
   dawnbench_inference  a JSON for each file of `dawnjax infer` over the whole evaluation split of
                        CIFAR-10 or ImageNet, at the threshold or above
-  mlperf               one result folder of the trials of one experiment, open division, by the
+  mlperf               one result folder with the trials of one experiment, open division, by the
                        newest ruleset with its benchmark (resnet 4.0.0, ssd 1.1.0, maskrcnn 3.1.0)
   safetensors          the evaluated weights of the newest checkpoint, with a description of the
                        model
@@ -60,14 +60,14 @@ def main(argv: list[str]) -> Answer:
     flag_values = flags.FlagValues()
     text = functools.partial(flags.DEFINE_string, flag_values=flag_values)
     choice = functools.partial(flags.DEFINE_enum, flag_values=flag_values)
-    choice("format", None, FORMATS, "The form to write.")
+    choice("format", None, FORMATS, "The format to write.")
     text("out", None, "The new folder to write.")
     text("submitter", "", "Who made the results: author or organisation.")
     text("author_email", "", "dawnbench: the author's address.")
-    text("name", "dawnjax", "dawnbench: the beginning of the files' names.")
-    text("hardware", "", "dawnbench: a description of the machine; without it, the devices.")
+    text("name", "dawnjax", "dawnbench: a prefix for the file names.")
+    text("hardware", "", "dawnbench: a description of the machine (default: its devices).")
     text("system", "dawnjax_system", "mlperf: the system's name.")
-    text("checkpoint.directory", "", "weights: where the run saved, if not in its folder.")
+    text("checkpoint.directory", "", "weights: where the run saved, if outside its folder.")
     statuses = list(export_mlperf.STATUSES)
     choice("status", "research", statuses, "mlperf: the system's availability.")
     paths = command_line.parse("export", flag_values, argv, USAGE, DESCRIPTION)
@@ -77,7 +77,7 @@ def main(argv: list[str]) -> Answer:
     if not given["out"]:
         raise ConfigError("--out is missing: the new folder to write")
     if not paths:
-        raise ConfigError("no run directory or file given; --help shows the usage")
+        raise ConfigError("no run directory or file given; see --help")
     out = records.path_of(given["out"])
     sources = [records.path_of(path) for path in paths]
     if given["format"] == "safetensors":

@@ -72,7 +72,7 @@ def main(argv: list[str]) -> Answer:
     text("out", None, "The JSON Lines file to write.")
     text("csv", None, "The folder for tables.")
     column_flags.define(flag_values)
-    warnings = "Print every warning, not only how many."
+    warnings = "Print every warning, not only their number."
     flags.DEFINE_bool("warnings", False, warnings, flag_values=flag_values)
     given = command_line.parse("import", flag_values, argv, USAGE, DESCRIPTION)
     if not given:
@@ -81,14 +81,14 @@ def main(argv: list[str]) -> Answer:
     resolved = [path.resolve() for path in paths]
     for path in resolved:
         if resolved.count(path) > 1:
-            raise ConfigError(f"{str(path)!r} is given twice; its entries would count twice")
+            raise ConfigError(f"{str(path)!r} is given twice; give it once")
     out, tables = (
         records.path_of(v) if (v := flag_values[n].value) else None for n in ("out", "csv")
     )
     if out is None and tables is None:
         raise ConfigError("--out is missing: the JSON Lines file to write; or --csv: a folder")
     if tables is not None and tables.exists() and not tables.is_dir():
-        raise ConfigError(f"--csv={tables} is no folder; name one, such as tables")
+        raise ConfigError(f"--csv={tables} is not a folder; name one, such as tables")
     if out is not None:
         _refuse_out(out, resolved)
     columns = column_flags.columns(flag_values)
@@ -135,7 +135,7 @@ def _refuse_out(out: Path, sources: Sequence[Path]) -> None:
     if out.is_dir():
         raise ConfigError(f"--out={out} is a folder; name a file such as {out / 'results.jsonl'}")
     if out.resolve() in sources:
-        raise ConfigError(f"--out={out} is one of the sources; it would be overwritten")
+        raise ConfigError(f"--out={out} is a source and would be overwritten")
 
 
 def write_tables(folder: Path, entries: Entries) -> list[Path]:
@@ -184,5 +184,5 @@ def _not_read(imported: Imported) -> str:
         return ", which is empty"
     hint = ""
     if any(name.rsplit("/", 1)[-1] == "experiment.json" for name in imported.other_files):
-        hint = "; our own runs need no import: dawnjax report RUN_DIR"
-    return f": no result by its name or content is {_names(imported.other_files)}{hint}"
+        hint = "; runs of DawnJAX need no import: dawnjax report RUN_DIR"
+    return f": not results by name or content: {_names(imported.other_files)}{hint}"

@@ -19,11 +19,11 @@ _USAGE = (
     "[--FLAG=VALUE...]"
 )
 _DESCRIPTION = """
-Restores the newest checkpoint on one device and answers examples of the evaluation
-split one after another. Shows the mean, median and 99th percentile of the latency, from the example
-on the host to its answer on the host, and the cost of 10,000 answers at a price. Writes
-RUN_DIR/inference/<PLATFORM>-step<STEP>.json, or <PLATFORM>-step<STEP>-<N>of<M>.json for a part of
-the split. `dawnjax export --format=dawnbench_inference` makes an entry of DAWNBench from it.
+Restores the newest checkpoint on one device and answers examples of the evaluation split one at a
+time. Shows the mean, median and 99th percentile of the latency, from example to answer on the host,
+and the cost of 10,000 answers at a price. Writes RUN_DIR/inference/<PLATFORM>-step<STEP>.json, or
+<PLATFORM>-step<STEP>-<N>of<M>.json for a part of the split. `dawnjax export
+--format=dawnbench_inference` makes a DAWNBench entry from it.
 """
 _OPTIONS = ("checkpoint", "compile_cache_dir", "price_per_hour_usd")
 
@@ -79,9 +79,9 @@ def main(argv: list[str]) -> Answer:
     flag_values = flags.FlagValues()
     add_run_flags(flag_values)
     number = functools.partial(flags.DEFINE_integer, flag_values=flag_values)
-    number("examples", 1000, "Examples to time; the split repeats if it has fewer.", 1)
-    number("warm_up", 20, "Untimed examples before them.", 0)
-    text = "Folder for pictures of the first answers, and answers.json with all of them."
+    number("examples", 1000, "Examples to time; a smaller split repeats.", 1)
+    number("warm_up", 20, "Untimed examples before the timed ones.", 0)
+    text = "Folder for pictures of the first answers, and answers.json with all answers."
     flags.DEFINE_string("draw", None, text, flag_values=flag_values)
     options = FlagTree(RunOptions, RunOptions(), argv, only=_OPTIONS)
     options.define(flag_values)

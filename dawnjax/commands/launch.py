@@ -36,10 +36,10 @@ def main(argv: list[str]) -> Answer:
     values = flags.FlagValues()
     count = functools.partial(flags.DEFINE_integer, lower_bound=1, flag_values=values)
     count("processes", 2, "Processes to start.")
-    devices = "Devices of each process: simulated ones on cpu, GPUs one after the other on gpu."
+    devices = "Devices of each process: simulated on cpu, consecutive GPUs on gpu."
     count("devices_per_process", 1, devices)
-    flags.DEFINE_enum("platform", "cpu", ["cpu", "gpu"], "The devices' kind.", flag_values=values)
-    stop = "How long the processes may take to save and end once asked to stop."
+    flags.DEFINE_enum("platform", "cpu", ["cpu", "gpu"], "The kind of device.", flag_values=values)
+    stop = "Time for the processes to save and end after a request to stop."
     flags.DEFINE_float("stop_seconds", 60.0, stop, 0.0, flag_values=values)
     end = argv.index("--") if "--" in argv else len(argv)
     options, command = argv[:end], argv[end + 1 :]
@@ -56,7 +56,7 @@ def main(argv: list[str]) -> Answer:
         "SIGTERM, Ctrl-C, SIGHUP or SIGUSR1 it is 5 if a process ended with 5.",
     )
     if positional:
-        raise ConfigError(f"{positional[0]!r} is no flag; write the command after --")
+        raise ConfigError(f"{positional[0]!r} is not a flag; write the command after --")
     if not command:
         raise ConfigError("no command given: dawnjax launch --processes=2 -- train --flags")
     if command[0] == "launch":
@@ -65,7 +65,7 @@ def main(argv: list[str]) -> Answer:
     if platform == "gpu" and not os.environ.get("JAX_PLATFORMS") and not node_devices.gpus():
         # JAX would take the CPU without a word.
         raise ConfigError(
-            "--platform=gpu, but this machine shows no NVIDIA GPU (/dev/nvidia0); look at its "
+            "--platform=gpu, but this machine shows no NVIDIA GPU (/dev/nvidia0); check its "
             "driver or container, or set JAX_PLATFORMS"
         )
     job = launcher.Launch(

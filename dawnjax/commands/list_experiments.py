@@ -21,7 +21,7 @@ from dawnjax.page.table import Table, of_words
 from dawnjax.tasks.task import find_metric
 
 COLUMNS = 80
-"""Where the output is no terminal, whose width is not known."""
+"""Where the output is not a terminal, whose width is not known."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -120,7 +120,7 @@ def _table(experiments: list[Experiment]) -> Table:
     for experiment in experiments:
         facts = _facts(experiment)
         rows.append((experiment.name, "\n".join(f"{title}: {text}" for title, text in facts)))
-    heads = ["experiment", "what it is, and what trials of it gave where"]
+    heads = ["experiment", "what it is, and its results by hardware"]
     return of_words(heads, rows, texts=(0, 1))
 
 

@@ -62,8 +62,10 @@ def write_new(path: Path, template: str) -> Path:
         raise ConfigError(f"there is no folder {path.parent}")
     name = path.stem
     if not names_a_file(name) or not name.isidentifier():
-        raise ConfigError(f"{name!r} cannot name an experiment: take letters, digits and '_'")
+        raise ConfigError(f"{name!r} cannot name an experiment: use letters, digits and '_'")
     if name in experiment_names() or name in sys.stdlib_module_names:
-        raise ConfigError(f"{name!r} is an experiment here or a module of Python; choose another")
+        raise ConfigError(
+            f"{name!r} is already an experiment or a Python module; choose another name"
+        )
     records.write(path, re.sub(r'(?m)^    name="\w+"', f'    name="{name}"', template))
     return path

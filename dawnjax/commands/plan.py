@@ -43,15 +43,15 @@ Counted = Callable[[int, int], "Epochs"]
 USAGE = "dawnjax plan EXPERIMENT --on=SYSTEM:SIZE,... [--batches=N,...] [--FLAG=VALUE...]"
 
 DESCRIPTION = """
-Compiles an experiment's train and evaluation programs for systems that are not here, and predicts
-the step, the time to accuracy and the cost on each, with an interval. No device and no data are
-needed, but what compiles for them is: pip install "dawnjax[plan]".
+Compiles an experiment's train and evaluation programs for systems that you do not have, and
+predicts step time, time to accuracy and cost on each, with an interval. It needs no device and no
+data, only the compilers: pip install "dawnjax[plan]".
 
 A size counts JAX devices, or gives a TPU's torus in chips: v3:8, v5e:16x16, h100:64. Flags of the
 experiment change it, such as --global_batch_size=1024.
-`--memory` says whether a step fits, by how much, and what fills it. Self-play has no times: its
-plan shows the memory of each program alone.
-`--search=mesh` tries all meshes of a decoder of the Llama family, from shapes alone.
+`--memory` shows whether a step fits, by how much, and what fills the memory. For self-play, a plan
+shows only the memory of each program. `--search=mesh` compares all meshes of a decoder of the Llama
+family, without compiling.
 
   dawnjax plan imagenet_resnet50_mlperf --on=v3:32,v5e:16x16,v6e:8x8,h100:64
   dawnjax plan imagenet_resnet50_mlperf --on=v5e:64 --batches=4096,8192,16384
@@ -127,7 +127,7 @@ def _rows(request: Request, argv: Sequence[str], values: flags.FlagValues) -> _R
     """Plans that the flags ask for; `argv` has those of the experiment."""
     names = values["on"].value
     if not names:
-        raise ConfigError("--on is missing: the systems, such as --on=v3:8,v5e:16x16,h100:8")
+        raise ConfigError("--on is missing: give systems, such as --on=v3:8,v5e:16x16,h100:8")
     systems, lost = _systems_of(names)
     if not systems:
         raise ConfigError(lost[0].reason)
@@ -178,8 +178,8 @@ def _memory(asked: _Asked) -> _Rows:
 
     request, experiment = asked.request, asked.request.experiment
     makes = experiment.task.makes_examples
-    why = "a plan does not predict how long it takes to make examples"
-    _refuse_times(asked.values, why if makes else "--memory plans no time and no cost")
+    why = "a plan does not predict the time of making examples"
+    _refuse_times(asked.values, why if makes else "--memory predicts neither time nor cost")
     spec = _fitting_spec(request)
 
     def rows(system: "System") -> list[memory.Row]:
@@ -225,7 +225,7 @@ def _refuse(request: Request, system: "System", spec: Any) -> None:
     for span in experiment.spans(spec):
         rows = experiment.in_stage(span.index).global_batch_size
         if rows % shards:
-            raise ConfigError(f"global_batch_size={rows} is no multiple of {shards} devices")
+            raise ConfigError(f"global_batch_size={rows} is not a multiple of {shards} devices")
 
 
 @contextlib.contextmanager
@@ -258,10 +258,10 @@ def _with_search(reason: str, request: Request) -> str:
     """A reason, with the way out where a decoder's batch has fewer rows than there are devices."""
     from dawnjax.plan.decoders import step
 
-    if "is no multiple of" in reason:
+    if "is not a multiple of" in reason:
         spec, _ = compiled.spec_of(request.experiment.data)
         if not step.why_unfit(request.experiment, spec):
-            return f"{reason}: --search=mesh finds meshes that need fewer rows"
+            return f"{reason}: --search=mesh finds meshes for smaller batches"
     return reason
 
 
@@ -307,7 +307,9 @@ def _search(asked: _Asked) -> _Rows:
     unsure = [name for name in priced if name not in {option.system for option in surely}]
     if unsure and len(priced) > 1:
         names = ", ".join(unsure)
-        advised.append(f"not compared: {names}, where no mesh surely fits; --memory compiles one")
+        advised.append(
+            f"not compared: {names}, because no mesh is certain to fit; --memory compiles one"
+        )
     return _with_lost(map(arrangements.to_json, found), text, lost, advised)
 
 
@@ -350,21 +352,21 @@ def _own_flags() -> flags.FlagValues:
     text = functools.partial(flags.DEFINE_string, flag_values=values)
     texts = functools.partial(flags.DEFINE_list, flag_values=values)
     switch = functools.partial(flags.DEFINE_boolean, flag_values=values)
-    texts("on", [], "The systems and sizes, with commas.")
-    texts("batches", [], "Global batches to plan, with commas.")
-    switch("memory", False, "Say what fills a device.")
-    meshes = "Compare all meshes, from shapes alone."
+    texts("on", [], "The systems and sizes, separated by commas.")
+    texts("batches", [], "Global batches to plan, separated by commas.")
+    switch("memory", False, "Show what fills a device's memory.")
+    meshes = "Compare all meshes, without compiling."
     flags.DEFINE_enum("search", None, ["mesh"], meshes, flag_values=values)
-    known = "Epochs to the target, where you know them."
+    known = "Epochs to the target, if you know them."
     flags.DEFINE_float("epochs", None, known, flag_values=values)
-    text("epochs_from", "", "Runs that say how many epochs reach the target.")
-    texts("price_per_device_hour_usd", [], "SYSTEM:USD of one device, with commas.")
+    text("epochs_from", "", "Runs from which to take the epochs to the target.")
+    texts("price_per_device_hour_usd", [], "Price of one device, SYSTEM:USD, separated by commas.")
     return values
 
 
 def _whole(flag: str, text: str) -> int:
     if not re.fullmatch(r"[1-9]\d{0,8}", text, re.ASCII):
-        raise ConfigError(f"--{flag}: {text!r} is no whole number above 0")
+        raise ConfigError(f"--{flag}: {text!r} is not a whole number above 0")
     return int(text)
 
 

@@ -20,15 +20,15 @@ _DESCRIPTION = """
 Restores the newest checkpoint on one device and answers each input with it. Prints
 one line of JSON for each: the file, the line of a text, and the answer.
 
-  classification      JPEG or PNG images: up to five classes, the likeliest first
+  classification      JPEG or PNG images: up to five classes, most likely first
   object_detection    JPEG or PNG images: boxes in pixels, with classes and scores
   instance_segmentation
                       the same, and a mask for each box, packed as COCO does
-  translation         texts with a sentence in each line: its translation
-  language_modelling  texts with a prompt in each line: its likeliest continuation
+  translation         texts with one sentence a line: its translation
+  language_modelling  texts with one prompt a line: its most likely continuation
 
 FILES is a file, a folder of files, or a pattern such as 'photos/*.jpg'. Vocabulary and classes come
-from the run's data, which must be where they were, or at --data_dir.
+from the run's data, in their old place or at --data_dir.
 """
 _OPTIONS = ("checkpoint", "compile_cache_dir")
 
@@ -53,7 +53,7 @@ RESULT = Result
 def main(argv: list[str]) -> Answer:
     flag_values = flags.FlagValues()
     add_run_flags(flag_values)
-    text = "Inputs: a file, a folder or a pattern; may be given several times."
+    text = "Inputs: a file, a folder or a pattern; repeat for several."
     flags.DEFINE_multi_string("from", [], text, flag_values=flag_values)
     options = FlagTree(RunOptions, RunOptions(), argv, only=_OPTIONS)
     options.define(flag_values)
@@ -78,7 +78,7 @@ def main(argv: list[str]) -> Answer:
 def files_of(given: list[str]) -> list[Path]:
     """Files that paths, folders and patterns name, those of a folder sorted and not hidden."""
     if not given:
-        raise ConfigError("--from is missing: the files to answer")
+        raise ConfigError("--from is missing: give the files to answer")
     files: list[Path] = []
     for text in given:
         path = records.path_of(text)

@@ -49,8 +49,8 @@ WITHOUT_PREPARATION = {
 
 DESCRIPTION = """
 Converts a dataset into plain arrays with checksums, which runs map into memory. It recognizes the
-source by its content, and unpacks no archive to disk. Run again on the same content, it changes
-nothing.
+source by its content and reads archives without unpacking them to disk. Run again on the same
+content, it changes nothing.
 """
 
 
@@ -96,7 +96,7 @@ def main(argv: list[str]) -> Answer:
     if preparation is None:
         raise _unknown(name)
     if rest:
-        raise ConfigError(f"unexpected argument {rest[0]!r}; the source is given as --from=PATH")
+        raise ConfigError(f"unexpected argument {rest[0]!r}; give the source as --from=PATH")
     source, out = flag_values["from"].value, flag_values["out"].value
     request = Request(
         source=records.path_of(source) if source else None,
@@ -120,7 +120,7 @@ def _prepared(preparation: Preparation, request: Request) -> Answer:
     made = preparation.run(request)
     progress = request.progress
     written, outcome = made.write(overwrite=request.overwrite, progress=progress.add)
-    words = {"written": "written", "unchanged": "holds this already, nothing written"}
+    words = {"written": "written", "unchanged": "already holds this; nothing written"}
     done, summary = f"{words[outcome]} in {progress.seconds:.1f} s", made.summary(written)
     note = overlap_line(getattr(written.facts, "overlap", None), "\nnote: ")
     result = Result(
@@ -140,8 +140,8 @@ def _flags(preparation: Preparation | None) -> flags.FlagValues:
     text("dataset", None, f"Which dataset: {', '.join(PREPARATIONS)}.")
     text("from", None, "The archive, folder or .npz to convert.")
     folders = "$DAWNJAX_DATA/DATASET, or ./data/DATASET"
-    text("out", None, f"Directory to write to; by default, where runs look for it: {folders}.")
-    overwrite = "Replace other content in the directory."
+    text("out", None, f"Directory to write (default: where runs look for it, {folders}).")
+    overwrite = "Replace other content of the directory."
     flags.DEFINE_bool("overwrite", False, overwrite, flag_values=flag_values)
     for flag in preparation.flags if preparation else ():
         defines = {int: flags.DEFINE_integer, float: flags.DEFINE_float, str: flags.DEFINE_string}

@@ -19,13 +19,12 @@ from dawnjax.text import escaped
 _USAGE = "dawnjax profile RUN_DIR | EXPERIMENT | --experiment=NAME [--twin] [--FLAG=VALUE...]"
 _DESCRIPTION = """Shows for each host communication, utilization and the ops that lose most time.
 
-With RUN_DIR it reads the run's profile. With an experiment it makes a few fresh steps, as
-`dawnjax train` would, and profiles them (--run_dir chooses the folder, --profile.seconds the
-length). All ops are written as CSV beside each profile. --experiment=NAME --help lists the
-experiment's flags.
+With RUN_DIR it reads the run's profile. With an experiment it trains a few fresh steps, as `dawnjax
+train` would, and profiles them (--run_dir chooses the folder, --profile.seconds the length). A CSV
+file beside each profile has all ops. --experiment=NAME --help lists the experiment's flags.
 
---twin measures communication a second way: it times the step against the same step without
-communication, with one more program and a copy of the state."""
+--twin also measures communication by timing the step against the same step without communication,
+which takes one more program and a copy of the state."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -140,7 +139,7 @@ RESULT = Result
 
 def main(argv: list[str]) -> Answer:
     flag_values = flags.FlagValues()
-    text = "Time the step against the same one without communication; of fresh steps."
+    text = "Time fresh steps against the same steps without communication."
     flags.DEFINE_boolean("twin", False, text, flag_values=flag_values)
     # A word that is no path is an experiment's name.
     if argv and re.fullmatch(r"\w+|.*\.py", argv[0]) and not Path(argv[0]).is_dir():
@@ -151,7 +150,7 @@ def main(argv: list[str]) -> Answer:
     paths = command_line.parse("profile", flag_values, argv, _USAGE, _DESCRIPTION)
     path = command_line.one(paths, "run directory or experiment")
     if flag_values["twin"].value:
-        raise ConfigError("--twin takes fresh steps: name an experiment in place of the run")
+        raise ConfigError("--twin needs fresh steps: name an experiment instead of the run")
     return show(Path(path))
 
 
@@ -171,7 +170,7 @@ def _fresh(argv: list[str], with_twin: bool) -> Answer:
 def show(run_dir: Path) -> Answer:
     profiles = [host_profile.read_profile(folder) for folder in captures_of(run_dir)]
     first, last = profiles[0].capture.steps
-    lines = [f"profiled steps {first + 1} to {last}, which count for no run"]
+    lines = [f"profiled steps {first + 1} to {last}, which belong to no run"]
     if profiles[0].capture.simulates:
         lines.append(host_profile.SIMULATED)
     lines.append(escaped(tables.text(profiles)))
@@ -183,7 +182,7 @@ def show(run_dir: Path) -> Answer:
     files = [str(profile.folder / "ops.csv") for profile in profiles]
     lines += [f"all ops: {file}" for file in files]
     timeline = f"xprof --logdir={run_dir / 'profile'}"
-    lines.append(f"a timeline: {timeline} (XProf is a package of its own)")
+    lines.append(f"a timeline: {timeline} (XProf is a separate package)")
     result = Result(
         run_dir=str(run_dir),
         first_step=first + 1,

@@ -25,17 +25,17 @@ USAGE = """dawnjax race [tracks [TRACK]]
        dawnjax race board FOLDER [--html=FILE]"""
 
 DESCRIPTION = """
-Without arguments it lists the tracks; `tracks TRACK` shows the rules of one.
+Without arguments it lists the tracks; `tracks TRACK` shows a track's rules.
 
   new      writes NAME.py: the track's baseline, as a recipe to change
-  submit   makes an entry of a recipe's file and the modules that it imports, or of the folder of a
-           program of any framework, which has a run.py
+  submit   makes an entry from a recipe's file and the modules that it imports, or from a folder
+           with a run.py, a program of any framework
   verify   judges an entry: static rules, then rounds of entry, baseline and standing record in
-           turn, on fresh seeds, each in a sandbox without network or examples to evaluate
+           turn, on fresh seeds, each in a sandbox without network or evaluation examples
   board    shows the entries of a folder, with the verdicts in FOLDER/verdicts
 
-`verify` ends with status 0 where the entry is accepted, 6 where it is slower or worse, 7 for a tie,
-1 where a rule was broken in a run, 2 where nothing was run.
+`verify` ends with status 0 if the entry is accepted, 6 if it is slower or worse, 7 for a tie, 1 if
+a run broke a rule, 2 if nothing was run.
 """
 
 _STATUS = {
@@ -156,10 +156,10 @@ def main(argv: list[str]) -> Answer:
 
 _FLAGS = {
     "track": (("new", "submit"), "the track."),
-    "out": (("submit",), "the entry's folder, new; entries/NAME."),
-    "data_dir": (("verify",), "where the track's data lie, if not in the installation."),
-    "rounds": (("verify",), "rounds at most, from the track's up; 0 takes the track's."),
-    "html": (("board",), "a file for the board as a page."),
+    "out": (("submit",), "the entry's new folder (default: entries/NAME)."),
+    "data_dir": (("verify",), "the folder of the track's data, if not in the installation."),
+    "rounds": (("verify",), "most rounds, at least the track's; 0 takes the track's."),
+    "html": (("board",), "write the board as a page to this file."),
 }
 """Flags, with the parts of the command that have them."""
 
@@ -241,7 +241,9 @@ def _verify(paths: list[str], values: flags.FlagValues) -> Answer:
     lines = [escaped(verdict.text())]
     if is_earlier:
         name = verdict.name
-        lines.append(escaped(f"judged on {verdict.date} as {name}: a recipe is judged once"))
+        lines.append(
+            escaped(f"already judged on {verdict.date} as {name}: a recipe is judged once")
+        )
     status = _STATUS[verdict.word]
     ranked = shlex.join(["dawnjax", "race", "board", str(folder.parent)])
     return Answer(

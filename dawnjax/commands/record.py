@@ -18,9 +18,8 @@ _OPTIONS = ("mesh", "compile_cache_dir")
 
 _DESCRIPTION = """
 Trains an experiment's whole schedule, final evaluation included, as one compiled program, for one
-seed after another, and writes each seed's accuracy and time. This time of a run of fixed length
-compares with the CIFAR-10 speed records. It is not a time to accuracy, and `dawnjax report` refuses
-it.
+seed after another, and writes each seed's accuracy and time. The time compares with the CIFAR-10
+speed records. It is not a time to accuracy, and `dawnjax report` refuses it.
 """
 
 
@@ -74,14 +73,14 @@ def main(argv: list[str]) -> Answer:
     argv = with_experiment_flag(argv)
     record_flags = flags.FlagValues()
     number = functools.partial(flags.DEFINE_integer, flag_values=record_flags)
-    number("seeds", 1, "How many seeds to run, from --seed on.", 1)
-    out_help = "The file to write; record_EXPERIMENT.json if not given."
+    number("seeds", 1, "Number of seeds to run, from --seed on.", 1)
+    out_help = "The file to write (default: record_EXPERIMENT.json)."
     flags.DEFINE_string("out", "", out_help, flag_values=record_flags)
     request, positional = parse_request(
         "record", argv, only=_OPTIONS, more=record_flags, description=_DESCRIPTION
     )
     if positional:
-        raise ConfigError(f"{positional[0]!r} is no flag; write --name=value")
+        raise ConfigError(f"{positional[0]!r} is not a flag; write --name=value")
     trials, out = cast(int, record_flags["seeds"].value), cast(str, record_flags["out"].value)
     path = Path(out or f"record_{request.experiment.name}.json")
     if path.is_dir():

@@ -56,22 +56,24 @@ def main(argv: list[str]) -> Answer:
     text = functools.partial(flags.DEFINE_string, flag_values=flag_values)
     switch = functools.partial(flags.DEFINE_bool, flag_values=flag_values)
     text("out", None, "Directory to write to.")
-    text("until", None, "Last day, YYYY-MM-DD, of the entries that the leaderboards rank.")
-    tables = "Add the tables of arXiv 1806.01427, published beside recomputed, and their errata."
+    text("until", None, "Last day, YYYY-MM-DD, of the entries to rank.")
+    tables = "Add the tables of arXiv 1806.01427, published beside recomputed, with errata."
     switch("paper", False, tables)
-    listed = "With --paper: the list (TSV) of all official MLPerf v0.5 entries, for its Table 1."
+    listed = "With --paper: a TSV list of all official MLPerf v0.5 entries, for Table 1."
     text("entry_list", None, listed)
     text("title", "", "Title of the page.")
-    hosts = "Keep hosts' names and addresses, paths and e-mail addresses, left out otherwise."
+    hosts = "Keep host names and addresses, paths and e-mail addresses."
     switch("include_hosts", False, hosts)
     column_flags.define(flag_values)
     sources = command_line.parse("report", flag_values, argv, USAGE, DESCRIPTION)
     if not sources:
-        raise ConfigError("no source given: a file of entries, a run directory or a folder of them")
+        raise ConfigError(
+            "no source given; name a file of entries, a run directory or a folder of runs"
+        )
     if not flag_values["out"].value:
         raise ConfigError("--out is missing: the directory to write the report to")
     if flag_values["entry_list"].value and not flag_values["paper"].value:
-        raise ConfigError("--entry_list is for the paper's tables: give --paper too")
+        raise ConfigError("--entry_list needs --paper")
     return _write_report(
         [records.path_of(source) for source in sources],
         records.path_of(flag_values["out"].value),

@@ -96,15 +96,15 @@ def main(argv: list[str]) -> Answer:
         flag_values,
         argv,
         "dawnjax runs [FOLDER]",
-        "Lists the runs in a folder (`runs` without one), the newest first: target, state, time\n"
-        "to accuracy, and the fields that their flags changed. A run is `stopped` if its log has\n"
-        "no end and no process writes to it: the command that started the run resumes it.",
+        "Lists the runs in a folder (default: `runs`), newest first: target, state, time to\n"
+        "accuracy, and the fields that flags changed. A run is `stopped` if its log has no end\n"
+        "and no process writes to it; the command that started it resumes it.",
     )
     if len(folders) > 1:
-        raise ConfigError(f"one folder is listed, and {len(folders)} were given")
+        raise ConfigError(f"one folder is needed; {len(folders)} were given")
     folder = Path(folders[0] if folders else "runs")
     if not folder.is_dir():
-        raise ConfigError(f"there is no folder {folder}; name the one that holds your runs")
+        raise ConfigError(f"there is no folder {folder}; give the folder of your runs")
     listed, problems = read_folder(folder)
     for problem in counted(problems):
         print(escaped(f"dawnjax runs: left out: {problem}"), file=sys.stderr)

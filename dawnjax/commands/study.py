@@ -49,8 +49,7 @@ blocks that hold each arm once, in random order. The first trial of a recipe com
 read its programs from the cache, and have no total time. No time to accuracy includes compilation.
 
 The same command resumes an interrupted study. A trial that failed, diverged or missed its target
-counts, and is not run again. Flags that are not the study's go to every trial, such as
---max_steps=100.
+counts, and is not run again. All other flags, such as --max_steps=100, go to every trial.
 
 With --noise a study of seeds ends with the narrowest margin that 3, 5, 10 and 20 trials of each
 side can detect. --noise PATH prints the same for existing trials or another program's logs.
@@ -94,9 +93,7 @@ def _study(argv: list[str]) -> Answer:
     for field in ("search", "looks"):
         is_alone = asked.slots == 1 and asked.trial is None
         if getattr(study, field) != getattr(Study(), field) and not is_alone:
-            raise ConfigError(
-                f"{field}= goes with trials that run one after the other, in one process"
-            )
+            raise ConfigError(f"{field}= needs trials that run one after the other, in one process")
     if asked.trial is not None and not 0 <= asked.trial < len(trials):
         raise ConfigError(f"--trial={asked.trial}: the study has trials 0 to {len(trials) - 1}")
     looks = earlier["looks_made"] if earlier else []
@@ -110,7 +107,7 @@ def _study(argv: list[str]) -> Answer:
         return _search(asked, folder, earlier, set_up_seconds)
     for arm, origin in origins.items():
         if difference := here[arm].difference(origin):
-            raise ConfigError(f"{folder.file}: arm {arm!r} was begun otherwise: {difference}")
+            raise ConfigError(f"{folder.file}: arm {arm!r} began with other settings: {difference}")
     over = trials_over(trials, asked.out, here)
     folder.write(study, arms, looks, here)
     if asked.trial is not None:
@@ -143,7 +140,7 @@ def _noise_of(argv: list[str]) -> Answer:
     column_flags.define(values)
     paths = command_line.parse("study", values, argv, USAGE, DESCRIPTION)
     if not paths:
-        raise ConfigError(f"--noise is of trials that are there, or of new ones in --out; {USAGE}")
+        raise ConfigError(f"--noise measures existing trials, or new ones in --out; {USAGE}")
     columns, budgets = column_flags.columns(values), at_budget.parse(values["at"].value or ())
     found = noise.noises([read_side(it, columns) for it in paths], budgets, columns.metric)
     text = "\n\n".join("\n".join(it.lines()) for it in found)
@@ -156,8 +153,8 @@ def _told_noise(found: Sequence[noise.NoiseOf]) -> tuple[Noise, ...]:
 
 def _run_side_by_side(asked: "_Asked", left: list[TrialPlan]) -> None:
     print(
-        f"{len(left)} trials, {asked.slots} beside each other: they share the machine, so single "
-        "runs would be faster",
+        f"{len(left)} trials, {asked.slots} at a time: they share the machine, so single runs "
+        "would be faster",
         file=sys.stderr,
     )
     side_by_side.run(
@@ -186,15 +183,15 @@ def _parse(argv: list[str]) -> _Asked:
     values = flags.FlagValues()
     tree.define(values)
     flags.DEFINE_string("out", "", "The study's folder.", flag_values=values)
-    form = "FIELD=VALUE,VALUE, or with --search FIELD=log(0.01,1); may be given several times."
+    form = "FIELD=VALUE,VALUE, or with --search FIELD=log(0.01,1); repeat for several."
     flags.DEFINE_multi_string("axis", [], form, flag_values=values)
-    place = "Run only this trial, by its place in the order."
+    place = "Run only the trial with this number in the order."
     flags.DEFINE_integer("trial", None, place, flag_values=values)
     _define_of_all_trials(values)
     of_trials = command_line.parse("study", values, given, USAGE, DESCRIPTION, known_only=True)
     for argument in of_trials:
         if not argument.startswith("--") or "=" not in argument:
-            raise ConfigError(f"{argument!r} is no flag; write --name=value")
+            raise ConfigError(f"{argument!r} is not a flag; write --name=value")
     process_flags = ()
     if values["trial"].present:
         process_flags = tuple(a for a in of_trials if a.startswith("--processes."))
@@ -209,9 +206,9 @@ def _parse(argv: list[str]) -> _Asked:
     )
     check_fields(study)
     if values["noise"].value and study.kind != "seeds":
-        raise ConfigError("--noise is of one recipe: it goes with a study of seeds")
+        raise ConfigError("--noise measures one recipe: it needs --kind=seeds")
     if not study.experiment:
-        raise ConfigError("--experiment is missing: dawnjax list shows them")
+        raise ConfigError("--experiment is missing; `dawnjax list` shows the experiments")
     out = str(values["out"].value)
     if not out:
         raise ConfigError("--out is missing: the folder for the study's trials and result")
@@ -230,7 +227,7 @@ def _parse(argv: list[str]) -> _Asked:
 
 def _define_of_all_trials(values: flags.FlagValues) -> None:
     """Flags of the whole study, which the command line of a single trial does not have."""
-    beside = "Number of trials at once, each on a GPU, a TPU chip or a part of the cores."
+    beside = "Number of concurrent trials, each on a GPU, a TPU chip or a part of the cores."
     flags.DEFINE_integer("side_by_side", 1, beside, 1, flag_values=values)
     flags.DEFINE_boolean("noise", False, _NOISE, flag_values=values)
 
@@ -262,15 +259,17 @@ def _search(
         except ConfigError as error:
             if recorded[place : place + 1] == [arm]:
                 raise
-            print(f"not drawn, since it cannot be trained: {error}", file=sys.stderr)
+            print(f"not drawn, because it cannot be trained: {error}", file=sys.stderr)
             return False
         if place < len(recorded) and recorded[place] != arm:
             raise ConfigError(
-                f"{folder.file}: recipe {place + 1} was {recorded[place].name}, and is drawn as "
-                f"{arm.name} now, by another version of Optuna: choose another --out"
+                f"{folder.file}: recipe {place + 1} was {recorded[place].name}; this version of "
+                f"Optuna draws {arm.name}: choose another --out"
             )
         if difference := here.difference(origins.setdefault(arm.name, here)):
-            raise ConfigError(f"{folder.file}: arm {arm.name!r} was begun otherwise: {difference}")
+            raise ConfigError(
+                f"{folder.file}: arm {arm.name!r} began with other settings: {difference}"
+            )
         arms.append(arm)
         if place >= len(recorded):
             folder.write(asked.study, tuple(arms), (), origins)

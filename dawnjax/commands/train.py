@@ -24,7 +24,7 @@ def main(argv: list[str]) -> Answer:
     argv = with_experiment_flag(argv)
     request, positional = parse_request("train", argv)
     if positional:
-        raise ConfigError(f"{positional[0]!r} is no flag; write --name=value")
+        raise ConfigError(f"{positional[0]!r} is not a flag; write --name=value")
     # Imported here: a wrong flag is answered before JAX is loaded to train.
     from dawnjax import api
     from dawnjax.cluster import processes

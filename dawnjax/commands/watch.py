@@ -23,10 +23,10 @@ from dawnjax.page import words
 USAGE = "dawnjax watch RUN_DIR|FOLDER... [--port=8000] [--every_seconds=5]"
 
 DESCRIPTION = """
-Shows runs while they train, as the page of `dawnjax report`: curves, phases, hosts, costs. The page
-is made from the logs for each request, and reloads itself. Nothing is written, and only this
-machine is served: from elsewhere, forward the port with `ssh -L 8000:localhost:8000 HOST`. Ctrl-C
-ends the page; the runs continue.
+Shows runs while they train, on the page of `dawnjax report`: curves, phases, hosts, costs. Each
+request reads the logs anew, and the page reloads itself. Nothing is written, and only this machine
+can connect: from elsewhere, forward the port with `ssh -L 8000:localhost:8000 HOST`. Ctrl-C ends
+the page; the runs continue.
 """
 
 
@@ -49,11 +49,11 @@ RESULT = Result
 def main(argv: list[str]) -> Answer:
     values = flags.FlagValues()
     number = functools.partial(flags.DEFINE_integer, flag_values=values)
-    number("port", 8000, "The port on this machine; 0 takes a free one.", 0, 65535)
-    number("every_seconds", 5, "Seconds after which the page renews itself.", 1, 3600)
+    number("port", 8000, "The port on this machine; 0 chooses a free one.", 0, 65535)
+    number("every_seconds", 5, "Seconds between reloads of the page.", 1, 3600)
     sources = command_line.parse("watch", values, argv, USAGE, DESCRIPTION)
     if not sources:
-        raise ConfigError("no run given: a run directory, or a folder of them")
+        raise ConfigError("no run given; name a run directory or a folder of runs")
     for source in sources:
         if not records.path_of(source).is_dir():
             raise ConfigError(f"there is no folder {source}")
@@ -132,7 +132,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         # A page elsewhere could make its own name lead here, and read what this machine shows.
         host = re.fullmatch(r"(localhost|127\.0\.0\.1)(:\d+)?", self.headers.get("Host", ""))
         if not host:
-            self.send_error(HTTPStatus.FORBIDDEN, "this page is for localhost alone")
+            self.send_error(HTTPStatus.FORBIDDEN, "this page is only for localhost")
             return
         name = self.path.removeprefix("/") or "index.html"
         text = None

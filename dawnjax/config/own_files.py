@@ -72,7 +72,7 @@ def module_of_file(path: Path) -> types.ModuleType:
     if not path.is_file():
         raise ConfigError(f"no experiment file {path}")
     if path.suffix != ".py":
-        raise ConfigError(f"{path} is no Python file; an experiment file ends in .py")
+        raise ConfigError(f"{path} is not a Python file; an experiment file ends in .py")
     jax_settings.pin()
     try:
         with jax_settings.watched():

@@ -132,7 +132,7 @@ def read_inference(source: str, context: str, description: bytes) -> Entry:
     cost = text.finite(fields.get("cost"))
     if cost is None or not 0 <= cost <= MAX_USD_PER_HOUR:
         if fields.get("cost") is not None:
-            warnings.append(f"cost {quoted(fields['cost'])} is no number of dollars; left out")
+            warnings.append(f"cost {quoted(fields['cost'])} is not a number of dollars; left out")
         cost = None
         reasons["inference.cost_usd"] = "the entry gives no cost"
     reasons["global_batch_size"] = "inference is of one example at a time"
@@ -340,5 +340,5 @@ def _date(value: Any, warnings: list[str]) -> str:
     try:
         return datetime.datetime.strptime(str(value).strip(), "%Y-%m-%d").date().isoformat()
     except ValueError:
-        warnings.append(f"json: timestamp {quoted(value)} is no date; left out")
+        warnings.append(f"json: timestamp {quoted(value)} is not a date; left out")
         return ""

@@ -98,7 +98,7 @@ def export(
     `STATUSES`, and `out` must be a new folder.
     """
     if not submitter.strip():
-        raise ConfigError("--submitter is missing: the organisation that made the results")
+        raise ConfigError("--submitter is missing: the organisation that publishes the results")
     check_name("--system", system)
     with naming_faults(*(run.path for run in runs)):
         benchmark = _benchmark(runs)
@@ -125,8 +125,8 @@ def _benchmark(runs: Sequence[ExportedRun]) -> str:
         if not isinstance(named, str) or named not in BENCHMARKS:
             why = f"names {named!r}" if named else "names none (its field mlperf_benchmark)"
             raise ConfigError(
-                f"{run.path}: experiment {run.trial.experiment} is no MLPerf benchmark that can "
-                f"be exported: it {why}; known: {', '.join(BENCHMARKS)}"
+                f"{run.path}: experiment {run.trial.experiment} is not an MLPerf benchmark that "
+                f"can be exported: it {why}; known: {', '.join(BENCHMARKS)}"
             )
         benchmark_data(run.trial.data, (BENCHMARKS[named].data,), run.path)
     return runs[0].experiment["mlperf_benchmark"]
@@ -142,8 +142,8 @@ def _check_alike(runs: Sequence[ExportedRun]) -> None:
             why = f"it ran with {_words(run.software)}, not with {_words(first.software)}"
         if why:
             raise ConfigError(
-                f"{run.path} is no trial beside {first.path}: {why}; the trials of a result differ "
-                "in their seed only"
+                f"{run.path} is not a trial beside {first.path}: {why}; the trials of a result "
+                "differ in their seed only"
             )
         seed = run.trial.seed or 0
         if seed in seeds:
@@ -277,7 +277,7 @@ def _blocks(run: ExportedRun, line: Any, form: Exported, end: Event) -> list[str
 
 
 def _logged(form: Exported, values: Mapping[str, Any]) -> Any:
-    """Values of the metrics that decide, as a log has them; None where one is no number."""
+    """Values of the metrics that decide, as a log has them; None where one is not a number."""
     numbers = {logged: values[name] for name, logged in form.metrics.items()}
     if not all(isinstance(number, int | float) for number in numbers.values()):
         return None

@@ -79,7 +79,7 @@ def read_run(path: Path) -> ExportedRun:
     """Read a run that has ended; `RunError` for any other, or for a damaged log."""
     trial, events = ours.read_with_events(path)
     if not trial.reached and trial.status not in FINAL_STATUSES:
-        raise RunError(f"{path}: the trial has not ended ({trial.status}); it is no result yet")
+        raise RunError(f"{path}: the trial has not ended ({trial.status}); it is not a result yet")
     if trial.initialized_from and not trial.begins_by_the_rules:
         raise ConfigError(
             f"{path}: the run began with the parameters of {trial.initialized_from}; an entry of "
@@ -101,7 +101,8 @@ def benchmark_data(told: Any, wanted: Collection[str], source: Path) -> str:
     names = " or ".join(wanted)
     if not isinstance(told, dict) or not told:
         raise ConfigError(
-            f"{source}: what its data are is not said, so it is no result on {names}; run it again"
+            f"{source}: what its data are is not said, so it is not a result on {names}; run it "
+            "again"
         )
     name, benchmark = (str(told.get(key) or "") for key in ("name", "benchmark"))
     if benchmark not in wanted:

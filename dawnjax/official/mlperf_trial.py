@@ -120,7 +120,7 @@ def read_trial(data: bytes, folder: str = "", round_name: str = "") -> TrialLog:
         evaluations = _timed(evaluated, counted.at_evaluations)
         epochs, rule, reason = counted.epochs, counted.rule, counted.reason
     if epochs is not None and not 0 < epochs <= MAX_EPOCHS:
-        reason = f"{epochs:g} is no number of epochs"
+        reason = f"{epochs:g} is not a number of epochs"
         epochs, rule = None, mlperf_epochs.NONE
     asked = by_key.get("eval_target", []) + by_key.get("target_accuracy", [])
     cleared = by_key.get("run_clear_caches", []) + by_key.get("cache_clear", [])
@@ -313,11 +313,11 @@ def _metrics_in(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _by_metric(value: Any) -> tuple[tuple[str, float], ...]:
-    """Names of metrics with the numbers of a logged target; empty if any is no number."""
+    """Names of metrics with the numbers of a logged target; empty if any is not a number."""
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     given = _metrics_in(value) if isinstance(value, dict) else {"": value}
-    # A list is no number here: which metrics it holds is not told.
+    # A list is not a number here: which metrics it holds is not told.
     numbers = {
         words(name, 40): None if isinstance(item, dict | list) else finite(_number_in(item))
         for name, item in given.items()

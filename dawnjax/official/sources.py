@@ -99,7 +99,7 @@ def _read(path: Path, limit: int) -> bytes:
         status = path.lstat()
         # A link may lead out of the folder; opening a pipe would wait for its writer for ever.
         if not stat.S_ISREG(status.st_mode):
-            raise Refused("is no plain file but a link, a pipe or a device; not read")
+            raise Refused("is not a plain file but a link, a pipe or a device; not read")
         if status.st_size > limit:
             raise Refused(f"has {status.st_size:,} bytes; at most {limit:,} are read")
         with records.open_plain(path) as file:

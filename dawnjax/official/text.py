@@ -18,12 +18,12 @@ _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?", re.ASCII)
 def decode(data: bytes) -> str:
     """Text of a UTF-8 file without its byte order mark; `Refused` names the line of other bytes."""
     if data.startswith(_UTF16) or b"\x00" in data[:400]:
-        raise Refused("is no UTF-8 text (UTF-16 or binary); write it as UTF-8")
+        raise Refused("is not UTF-8 text (UTF-16 or binary); write it as UTF-8")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise Refused(f"is no UTF-8 text: byte {data[error.start]:#04x}", line) from None
+        raise Refused(f"is not UTF-8 text: byte {data[error.start]:#04x}", line) from None
 
 
 def lines(text: str) -> list[str]:
@@ -37,9 +37,9 @@ def load_object(data: bytes) -> dict[str, Any]:
     try:
         value = records.load_json(text, MAX_MARKS)
     except json.JSONDecodeError as error:
-        raise Refused(f"is no JSON: {error.msg} (column {error.colno})", error.lineno) from None
+        raise Refused(f"is not JSON: {error.msg} (column {error.colno})", error.lineno) from None
     except ValueError as error:
-        raise Refused(f"is no JSON that can be read: {printable(str(error), 80)}") from None
+        raise Refused(f"is not JSON that can be read: {printable(str(error), 80)}") from None
     if not isinstance(value, dict):
         raise Refused(f"holds no JSON object but a {type(value).__name__}")
     return value

@@ -249,7 +249,7 @@ def _is_matrix(named: Mapping[str, Axes], params: optax.Params) -> optax.Params:
     def of(location: Any, leaf: jax.Array) -> bool:
         path = jax.tree_util.keystr(location, simple=True, separator="/")
         axes = axes_of(path, leaf.ndim, named)
-        # A stack of vectors, such as the norms of all layers, is no matrix.
+        # A stack of vectors, such as the norms of all layers, is not a matrix.
         return leaf.ndim - (axes is not None and "layers" in axes) > 1
 
     return jax.tree_util.tree_map_with_path(of, params)

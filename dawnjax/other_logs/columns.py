@@ -150,7 +150,7 @@ def _require(names: Mapping[str, Any], name: str, flag: str) -> None:
     if name and name not in names:
         near = closest(name, list(names))
         hint = f"; did you mean {near}?" if near else ""
-        raise ConfigError(f"--{flag}={name} is no column of {_listed(names)}{hint}")
+        raise ConfigError(f"--{flag}={name} is not a column of {_listed(names)}{hint}")
 
 
 def _listed(names: Iterable[str]) -> str:

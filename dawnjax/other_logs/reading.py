@@ -377,7 +377,7 @@ def _whole(name: str, cell: Any) -> int:
     number = _finite(name, cell)
     whole = int(number)
     if number != whole or whole < 0:
-        raise ValueError(f"{name} is {cell!r}, no whole number")
+        raise ValueError(f"{name} is {cell!r}, not a whole number")
     return whole
 
 
@@ -386,18 +386,18 @@ def _finite(name: str, cell: Any) -> float:
         return cell  # the usual case, of a million rows
     number = _quality(name, cell)
     if math.isnan(number):
-        raise ValueError(f"{name} is {str(cell)[:40]!r}, no finite number")
+        raise ValueError(f"{name} is {str(cell)[:40]!r}, not a finite number")
     return number
 
 
 def _quality(name: str, cell: Any) -> float:
     """A cell's number; NaN for an infinity too."""
     if isinstance(cell, bool) or not isinstance(cell, (str, int, float)):
-        raise ValueError(f"{name} is {str(cell)[:40]!r}, no number")
+        raise ValueError(f"{name} is {str(cell)[:40]!r}, not a number")
     try:
         number = float(cell)
     except (ValueError, OverflowError):
-        raise ValueError(f"{name} is {str(cell)[:40]!r}, no number") from None
+        raise ValueError(f"{name} is {str(cell)[:40]!r}, not a number") from None
     return number if math.isfinite(number) else math.nan
 
 

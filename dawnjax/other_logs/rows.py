@@ -55,7 +55,7 @@ def json_lines(path: Path) -> Iterator[Row]:
     """Rows of JSON lines; objects within an object become cells `outer/inner`.
 
     Raises:
-      RunError: A line is no JSON object. A torn last line is dropped.
+      RunError: A line is not a JSON object. A torn last line is dropped.
     """
     torn: RunError | None = None
     for number, line in _bounded(path):
@@ -68,7 +68,7 @@ def json_lines(path: Path) -> Iterator[Row]:
             if not isinstance(value, dict):
                 raise ValueError("no object")
         except ValueError as error:
-            torn = RunError(f"{path}:{number} is no JSON object: {' '.join(str(error).split())}")
+            torn = RunError(f"{path}:{number} is not a JSON object: {' '.join(str(error).split())}")
             continue
         yield number, flat(value)
 
@@ -127,7 +127,7 @@ def table(path: Path) -> Iterator[Row]:
             for row in made(cells):
                 yield reader.line_num, row
     except (csv.Error, UnicodeDecodeError) as error:
-        raise RunError(f"{path}:{reader.line_num} is no table of UTF-8 text: {error}") from None
+        raise RunError(f"{path}:{reader.line_num} is not a table of UTF-8 text: {error}") from None
 
 
 def _row_maker(path: Path, header: list[str]) -> Callable[[list[str]], list[Cells]]:

@@ -254,7 +254,7 @@ def _round(seconds: float) -> float:
 NO_TRACE = "the host that the others wait for cannot be named: a host's trace is missing"
 
 STRAGGLER_FRACTION = 0.05
-"""A host that costs the others less than this share of a step is no straggler."""
+"""A host that costs the others less than this share of a step is not a straggler."""
 
 
 @dataclasses.dataclass(frozen=True)

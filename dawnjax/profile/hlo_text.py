@@ -31,7 +31,7 @@ _MARK = re.compile(r'"(?:[^"\\]|\\.)*"|[{}()\[\], ]')
 
 
 class ProgramTextError(RunError):
-    """A text that is no compiled program; one line."""
+    """A text that is not a compiled program; one line."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,7 +174,7 @@ def parse_module(text: str) -> Module:
     lines = text.splitlines()
     header = next((line for line in lines if line.startswith("HloModule ")), "")
     if not header:
-        raise ProgramTextError("the text is no compiled program: it has no line 'HloModule'")
+        raise ProgramTextError("the text is not a compiled program: it has no line 'HloModule'")
     computations: dict[str, Computation] = {}
     entry, current, instructions = "", "", {}
     for line in lines:
@@ -194,7 +194,7 @@ def parse_module(text: str) -> Module:
             current = head[2]
             entry = current if head[1] else entry
     if not entry:
-        raise ProgramTextError("the text is no whole program: it has no entry computation")
+        raise ProgramTextError("the text is not a whole program: it has no entry computation")
     name = re.split(r"[\s,]", header.removeprefix("HloModule "))[0]
     num_devices = _field(header, "num_partitions", 1) * _field(header, "replica_count", 1)
     return Module(name, num_devices, entry, computations, _source_lines(lines))

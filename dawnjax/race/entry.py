@@ -25,7 +25,7 @@ SCHEMA_VERSION = 3
 ENTRY_FILE = "entry.json"
 SOURCE = "source"
 PROGRAM = "run.py"
-"""Main file of an entry that is no recipe."""
+"""Main file of an entry that is not a recipe."""
 
 VERDICTS = "verdicts"
 """Folder of the judge's verdicts, beside the entries."""
@@ -79,18 +79,18 @@ def read_entry(folder: Path) -> Entry:
     """
     file, files = folder / ENTRY_FILE, files_of(folder)
     if ENTRY_FILE not in files:
-        raise ConfigError(f"{folder} is no entry: it has no {ENTRY_FILE}")
+        raise ConfigError(f"{folder} is not an entry: it has no {ENTRY_FILE}")
     try:
         entry = records.decode(files[ENTRY_FILE], Entry)
     except ValueError as error:
-        raise ConfigError(f"{file} is no description of an entry: {error}") from None
+        raise ConfigError(f"{file} is not a description of an entry: {error}") from None
     if entry.schema_version != SCHEMA_VERSION:
         raise ConfigError(f"{file}: schema_version {entry.schema_version} is not {SCHEMA_VERSION}")
     if not names_a_file(entry.name):
         raise ConfigError(f"{file}: name={entry.name[:80]!r} names no file")
     is_there = f"{SOURCE}/{entry.source}" in entry.files
     if not (is_there if entry.source else entry.experiment):
-        raise ConfigError(f"{file} is no recipe and no program: source={entry.source[:80]!r}")
+        raise ConfigError(f"{file} is neither a recipe nor a program: source={entry.source[:80]!r}")
     hashes = hashes_of(files)
     for name in sorted(hashes.keys() | entry.files.keys()):
         if hashes.get(name) != entry.files.get(name):
@@ -114,7 +114,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
         if stat.S_ISDIR(status.st_mode):
             continue
         if not stat.S_ISREG(status.st_mode) or not _ALLOWED.fullmatch(name):
-            raise ConfigError(f"{folder}: {name!r} is no file of an entry; take it out")
+            raise ConfigError(f"{folder}: {name!r} is not a file of an entry; take it out")
         left -= status.st_size
         if left < 0:
             raise ConfigError(f"{folder} holds more than {MOST_BYTES:,} bytes, and no entry does")
@@ -143,7 +143,7 @@ def entries_in(folder: Path) -> list[tuple[Path, Entry]]:
     """Entries of a folder, in the order of their folders.
 
     Raises:
-      ConfigError: It is no folder, or an entry is damaged.
+      ConfigError: It is not a folder, or an entry is damaged.
     """
     if not folder.is_dir():
         raise ConfigError(f"there is no folder {folder}")

@@ -345,8 +345,8 @@ def check(track_needs_bounds: bool = False) -> None:
     """
     if os.geteuid() == 0:
         raise ConfigError(
-            "a judge is no root: what runs as root may change the machine's settings and has no "
-            "bound on its processes. Judge as an ordinary user (`sudo -u USER dawnjax race ...`), "
+            "a judge must not run as root, which may change the machine's settings and has no "
+            "limit on its processes. Judge as an ordinary user (`sudo -u USER dawnjax race ...`), "
             "or in a container that such a user starts with podman"
         )
     if track_needs_bounds and not is_bounded():

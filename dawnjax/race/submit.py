@@ -33,7 +33,7 @@ def submit(given: Path, *, track: str, out: Path) -> Entry:
     """Write an entry folder from a file with a recipe, which is executed, or a program's folder.
 
     Raises:
-      ConfigError: It is no entry of the track; names the rule. Nothing is written.
+      ConfigError: It is not an entry of the track; names the rule. Nothing is written.
     """
     of_track = tracks.read_track(track)
     source = _program(given) if given.is_dir() else _recipe(given, of_track)

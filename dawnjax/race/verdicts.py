@@ -271,7 +271,7 @@ def read_verdict(folder: Path, name: str, recipe: str) -> JudgedEntry | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{file} is no verdict ({error}); remove it") from None
+        raise ConfigError(f"{file} is not a verdict ({error}); remove it") from None
     return verdict if verdict.recipe == recipe else None
 
 
@@ -322,6 +322,6 @@ def enter_try(folder: Path, entry: Entry, rival: str, date: str) -> tuple[int, f
         line = json.dumps(records.plain(made)) + "\n"
         records.write(file, text + line, durable=True)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{file} is no ledger of tries ({error}); restore it") from None
+        raise ConfigError(f"{file} is not a ledger of tries ({error}); restore it") from None
     count = 1 + sum((it.track, it.rival) == (entry.track, rival) for it in tries)
     return count, LEVEL / (count * (count + 1))

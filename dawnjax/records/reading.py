@@ -59,7 +59,7 @@ def open_plain(path: str | os.PathLike[str]) -> IO[bytes]:
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
-            raise BoundError("is no plain file")
+            raise BoundError("is not a plain file")
         size = status.st_size
         if size > LARGEST_HOLE and (data := _data_bytes(fd, size)) * MOST_HOLES < size:
             raise BoundError(f"is sparse: {data:,} bytes of data in a file of {size:,} bytes")
@@ -86,7 +86,7 @@ def _data_bytes(fd: int, size: int) -> int:
 
 
 def read_plain(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> bytes:
-    """Content of a plain file; `BoundError` if it is no plain file or exceeds `most_bytes`."""
+    """Content of a plain file; `BoundError` if it is not a plain file or exceeds `most_bytes`."""
     with open_plain(path) as file:
         size = os.fstat(file.fileno()).st_size
         # Not `most_bytes` at once: Python makes room for as many, before it reads.
@@ -178,7 +178,7 @@ def load_json(data: bytes | str, most_marks: int = MOST_MARKS, *, with_nan: bool
     """Decode a JSON text of this project: UTF-8, finite numbers, of bounded size and depth.
 
     `with_nan` admits NaN and infinities, for a reader that reports their place. `BoundError` for
-    too many values, depth or digits, another `ValueError` if it is no JSON.
+    too many values, depth or digits, another `ValueError` if it is not JSON.
     """
     data = data.encode(errors="surrogatepass") if isinstance(data, str) else data
     check_json(data, most_marks)
@@ -221,7 +221,7 @@ def _finite(digits: str) -> float:
 
 
 def _no_constant(name: str) -> Any:
-    raise BoundError(f"has {name}, which is no JSON")
+    raise BoundError(f"has {name}, which is not JSON")
 
 
 _STRICT = json.JSONDecoder(parse_int=_whole, parse_float=_finite, parse_constant=_no_constant)

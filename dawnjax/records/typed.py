@@ -36,8 +36,8 @@ def read_json(path: str | os.PathLike[str], kind: type[Kind], most_bytes: int = 
 def convert(value: Any, kind: type[Kind], *, at: str = "", others: bool = False) -> Kind:
     """Make a value of the given type from plain JSON values, or raise `FieldError`.
 
-    Types are exact: a whole number is no text, `1.0` no whole number, `true` no number. `at` is the
-    value's path in its file, for the message. With `others`, unknown fields are dropped.
+    Types are exact: `1` is not text, `1.0` is not a whole number, `true` is not a number. `at` is
+    the value's path in its file, for the message. With `others`, unknown fields are dropped.
     """
     try:
         made = msgspec.convert(value, kind)
@@ -50,7 +50,7 @@ def convert(value: Any, kind: type[Kind], *, at: str = "", others: bool = False)
     if unknown:
         # A stranger's name may move a terminal's cursor, or end the line.
         shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in unknown[:200])
-        raise FieldError(f"{shown} is no field of it")
+        raise FieldError(f"{shown} is not a field of it")
     return made
 
 

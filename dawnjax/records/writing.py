@@ -162,7 +162,7 @@ def open_append(path: Path) -> int:
     fd = os.open(path, flags, 0o644)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise OSError(errno.EINVAL, "it is no plain file", os.fspath(path))
+        raise OSError(errno.EINVAL, "it is not a plain file", os.fspath(path))
     return fd
 
 
@@ -212,4 +212,4 @@ def _refuse_special(path: Path) -> None:
             return
         raise
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-        raise OSError(errno.EINVAL, "it is no plain file")
+        raise OSError(errno.EINVAL, "it is not a plain file")

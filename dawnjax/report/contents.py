@@ -44,7 +44,7 @@ DEFINITIONS = (
         "MLPerf score",
         "The mean without the fastest and the slowest trial. A trial that did not reach "
         "counts as the slowest; more than one of them, or fewer than three trials, and there "
-        "is no score. For unet3d, four are left out at each end, and nine trials are needed. "
+        "is not a score. For unet3d, four are left out at each end, and nine trials are needed. "
         "The review of a round may multiply a score; the remark of the entry gives both.",
     ),
     ("Rank", ranking.RULE),
@@ -105,7 +105,7 @@ def make(
       title: Replaces the title made from the suites.
 
     Raises:
-      ConfigError: `until` is no date.
+      ConfigError: `until` is not a date.
     """
     entries, runs = inputs.entries, inputs.runs
     all_boards = boards.boards(entries, until)

@@ -144,7 +144,7 @@ def _recipes_table(search: SearchFigures, number: int, name: str) -> Table:
             columns=columns,
             rows=tuple(tuple(recipe[c.name] for c in columns) for recipe in search.recipes),
             notes=(
-                "These trials chose: their times flatter the fastest recipe and are no results.",
+                "These trials chose: their times flatter the fastest recipe and are not results.",
             ),
         ),
         [_fields_of(recipe["flags"]) for recipe in search.recipes],

@@ -73,7 +73,7 @@ def _interval_words(entry: Entry) -> str:
 
 
 def _best(entry: Entry) -> float | None:
-    """Best value of all evaluations; a diverged trial's may be NaN, which is no value."""
+    """Best value of all evaluations; a diverged trial's may be NaN, which is not a value."""
     rows = [row for trial in entry.trials for row in trial.evaluations]
     values = [row.value for row in rows if math.isfinite(row.value)]
     better = max if entry.target.direction == "at_least" else min

@@ -93,8 +93,8 @@ def read_existing(path: Path) -> dict[str, Any]:
     if is_record_file(path):
         raise ConfigError(f"{path}: {RECORD_FILE}")
     if not path.exists():
-        raise ConfigError(f"{path} is no run directory: there is nothing of that name")
-    raise ConfigError(f"{path} is no run directory: it has no experiment.json")
+        raise ConfigError(f"{path} is not a run directory: it does not exist")
+    raise ConfigError(f"{path} is not a run directory: it has no experiment.json")
 
 
 def read_record(directory: RunDirectory) -> dict[str, Any] | None:

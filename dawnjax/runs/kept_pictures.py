@@ -61,7 +61,7 @@ def _encoded_anew(content: bytes) -> bytes:
     import cv2  # takes a tenth of a second, and few runs have pictures
 
     if not content.startswith(b"\xff\xd8"):
-        raise ValueError("is no JPEG")
+        raise ValueError("is not a JPEG")
     data = np.frombuffer(content, np.uint8)
     # An eighth of the sides first: a header of a few bytes may claim 4 billion pixels.
     small = cv2.imdecode(data, cv2.IMREAD_REDUCED_GRAYSCALE_8)

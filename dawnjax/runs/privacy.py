@@ -59,7 +59,8 @@ class Redactor:
         """
         self._keep = keep
         names = {name for name in host_names if len(name) > 1 and name != "localhost"}
-        # `node17.example.org` is known as `node17` too; of an address the first number is no name.
+        # `node17.example.org` is also known as `node17`; the first number of an address is not a
+        # name.
         firsts = (name.partition(".")[0] for name in names)
         names |= {name for name in firsts if len(name) > 1 and not name.isdigit()}
         ordered = sorted(names, key=lambda name: (-len(name), name))

@@ -46,7 +46,7 @@ class Curves:
 
     Attributes:
       places: Of each trial's evaluations, ascending.
-      values: Qualities there; NaN where one is no finite number.
+      values: Qualities there; NaN where one is not a finite number.
       pairing: Seeds and first losses of the trials, by which sides may be pairs.
     """
 
@@ -114,7 +114,7 @@ def chord_errors(places: np.ndarray, values: np.ndarray, at: np.ndarray) -> np.n
     slopes = np.diff(values) / np.diff(places)
     bends = np.diff(slopes) / (places[2:] - places[:-2])
     bends = np.stack([bends[np.clip(right - n, 0, len(bends) - 1)] for n in (2, 1)], axis=1)
-    # Beside a value that is no number, the other side's bend is all that is known.
+    # Beside a value that is not a number, the other side's bend is all that is known.
     bends = np.where(np.isfinite(bends), bends, bends[:, ::-1])
     bends = np.where(np.isfinite(bends), bends, np.inf)
     width = (at - places[right - 1]) * (places[right] - at)

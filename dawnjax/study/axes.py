@@ -79,7 +79,7 @@ def _distribution(text: str, field: str, listed: str) -> Axis:
             found = None
     # NaN is not below the bound; beyond it whole numbers are no longer exact as real ones.
     if not found or not all(abs(end) < 2**53 for end in ends):
-        raise ConfigError(f"axis {text!r} is no distribution: {DISTRIBUTIONS}, or VALUE,VALUE")
+        raise ConfigError(f"axis {text!r} is not a distribution: {DISTRIBUTIONS}, or VALUE,VALUE")
     low, high = ends
     if not low < high or (found[1] == "log" and low <= 0):
         above = " above 0" if found[1] == "log" else ""

@@ -244,7 +244,9 @@ def _op_seconds(side: Side) -> dict[str, float]:
                     raise ValueError(f"an op of {seconds:g} s")
                 totals[kind] = totals.get(kind, 0.0) + seconds
         except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
-            raise RunError(f"{file} is no table of ops ({error}); profile the run again") from None
+            raise RunError(
+                f"{file} is not a table of ops ({error}); profile the run again"
+            ) from None
     return {name: seconds / trials for name, seconds in totals.items()}
 
 

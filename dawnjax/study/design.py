@@ -133,7 +133,7 @@ class TrialPlan(NamedTuple):
 
     Attributes:
       number: Its place in the order, from 0.
-      chooses: Whether a search chooses by it: such a trial is no result.
+      chooses: Whether a search chooses by it: such a trial is not a result.
     """
 
     number: int
@@ -461,7 +461,7 @@ class StudyFolder:
         made = record["looks_made"]
         rising = all(before.trials < look.trials for before, look in itertools.pairwise(made))
         if not rising or any(look.trials < 1 or not 0 < look.level <= 1 for look in made):
-            raise ValueError("its looks are no rising numbers of trials with levels")
+            raise ValueError("its looks are not rising numbers of trials with levels")
         return record
 
     def write(
@@ -514,11 +514,11 @@ class StudyFolder:
             raise ConfigError(f"{self.file}: {error}; restore it or choose another --out") from None
         if record is None:
             if self.path.exists() and not self.path.is_dir():
-                raise ConfigError(f"--out={self.path} is no folder")
+                raise ConfigError(f"--out={self.path} is not a folder")
             # A search that was stopped before its first draw leaves its lock alone.
             held = {".lock"}
             if self.path.is_dir() and {path.name for path in self.path.iterdir()} - held:
-                raise ConfigError(f"--out={self.path} holds something that is no study")
+                raise ConfigError(f"--out={self.path} holds something that is not a study")
             return None
         for field in dataclasses.fields(Study):
             there, here = (getattr(one, field.name) for one in (record["study"], study))

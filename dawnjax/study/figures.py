@@ -328,7 +328,7 @@ def _arms(
     runs: Mapping[TrialPlan, Trial],
     margin: float,
 ) -> list[ArmFigures]:
-    # Trials that chose are no results.
+    # Trials that chose are not results.
     ran = {plan: trial for plan, trial in runs.items() if not plan.chooses}
     of_arms = {
         arm: {plan.seed: trial for plan, trial in ran.items() if plan.arm == arm} for arm in arms

@@ -45,7 +45,7 @@ def trials_over(
 def refuse_strangers(
     runs: Mapping[TrialPlan, Trial], out: Path, origins: Mapping[str, Origin]
 ) -> None:
-    """Refuse a run that is no trial of the study: of another recipe, seed or system, or a copy.
+    """Refuse a run that is not a trial of the study: of another recipe, seed or system, or a copy.
 
     The first trial of an arm decides on devices, processes and mesh, and on the origin where
     `origins` lacks the arm.
@@ -76,8 +76,8 @@ def refuse_strangers(
             why = why or f"it is a copy of {_place(first)}"
         if why:
             raise RunError(
-                f"{_place(trial)} is no trial of the study {out.resolve().name}: {why}; remove it, "
-                "and the same command trains it anew"
+                f"{_place(trial)} is not a trial of the study {out.resolve().name}: {why}; remove "
+                "it, and the same command trains it anew"
             )
 
 

@@ -171,7 +171,7 @@ class SearchFigures:
       winner: Arm that was chosen; empty while the search goes on, or where no trial reached.
       recipes: Each drawn recipe, the fastest first: arm, flags, trials, reached, and
         `choosing_seconds`, the time of its trials over the number that reached. That of the winner
-        is no estimate of its time, since it was chosen for being low.
+        is not an estimate of its time, since it was chosen for being low.
     """
 
     planned: int

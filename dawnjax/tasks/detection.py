@@ -229,7 +229,7 @@ def detections(config: DetectionSearch, corners: jax.Array, scores: jax.Array) -
 
     Args:
       corners: float32 [boxes, 4], or [boxes, classes, 4] where each class has its own.
-      scores: Probability of each class, float32 [boxes, classes]; one that is no number is none.
+      scores: Probability of each class, float32 [boxes, classes]; one that is not a number is none.
     """
     scores = jnp.where(scores > config.least_score, scores, 0.0).T
     # Of equal scores the first box is taken, so the order is that of the boxes.

@@ -93,7 +93,7 @@ class LanguageModelling(Task):
         """Refuse nats of other tokens than the target counts, and what is unknown or no quality."""
         if target.metric in (EXPERT_BALANCE.name, DROPPED_TOKENS.name):
             raise ConfigError(
-                f"{name}.metric={target.metric} is no quality: take loss or bits_per_byte"
+                f"{name}.metric={target.metric} is not a quality: take loss or bits_per_byte"
             )
         if target.metric == "bits_per_byte" and not spec.bytes_of_token:
             raise ConfigError(

@@ -133,7 +133,7 @@ def ranks_of_first(scores: Any, items: Any) -> Any:
 
     Items below 0 are padding and count nowhere.
     """
-    # Ties count against the first item, and so does a score that is no number.
+    # Ties count against the first item, and so does a score that is not a number.
     is_before = ~(scores[:, 1:] < scores[:, :1]) & (items[:, 1:] >= 0)
     return is_before.sum(axis=1)
 

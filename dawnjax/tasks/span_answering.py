@@ -90,7 +90,7 @@ class SpanAnswering(Task):
         return {"spans": at_places(totals["spans"], self.answer(module, batch, setting), batch)}
 
     def answer(self, module: Any, inputs: Arrays, setting: Setting) -> jax.Array:
-        """Spans int32 [batch, 2], first and last token; -1 where a score is no number."""
+        """Spans int32 [batch, 2], first and last token; -1 where a score is not a number."""
         starts, ends = module(*_passage_and_question(inputs))
         return best_spans(starts, ends, self.max_answer_tokens)
 

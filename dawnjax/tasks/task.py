@@ -361,7 +361,7 @@ def check_task(task: Any, model: Any, spec: Any) -> None:
     """Refuse, by a ConfigError, what is no task, and a model or data that it cannot work on."""
     kind = type(task).__name__
     if not isinstance(task, Task):
-        raise ConfigError(f"task is a {kind}, which is no dawnjax.tasks.task.Task; {GUIDE}")
+        raise ConfigError(f"task is a {kind}, which is not a dawnjax.tasks.task.Task; {GUIDE}")
     metrics = getattr(task, "metrics", ())
     if not metrics or not all(isinstance(metric, Metric) for metric in metrics):
         raise ConfigError(f"task={task.TAG}: {kind} declares no metrics; {GUIDE}")

@@ -107,7 +107,7 @@ class Translation(Task):
     def validate_target(self, name: str, target: Any, spec: Any) -> None:
         if target.metric == "bleu" and target.value <= 1:
             raise ConfigError(
-                f"{name}.value={target.value:g} must lie in 1 to 100: BLEU is no fraction"
+                f"{name}.value={target.value:g} must lie in 1 to 100: BLEU is not a fraction"
             )
 
     def model_arguments(self, spec: Any) -> dict[str, Any]:

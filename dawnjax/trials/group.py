@@ -249,7 +249,7 @@ def write_entries(path: Path, entries: Iterable[Entry]) -> None:
 
 
 def read_entries(path: Path) -> Iterator[Entry]:
-    """Yield the entries of a JSON Lines file; `RunError` names a line that is no entry."""
+    """Yield the entries of a JSON Lines file; `RunError` names a line that is not an entry."""
     marks = 0
     try:
         for number, line in enumerate(records.lines(path, _MOST_BYTES, _MOST_LINE_BYTES), start=1):

@@ -1,7 +1,7 @@
 """What each host of a run saw: the parts of its profiled steps, what they used, their ops.
 
-A log may come from anywhere, and its profile is no part of a result: a host with a field of another
-kind than our programs write is left out.
+A log may come from anywhere, and its profile is not part of a result: a host with a field of an
+unexpected kind is left out.
 """
 
 import contextlib

@@ -100,7 +100,7 @@ class Made(NamedTuple):
     system: System
 
     def difference(self, other: "Made") -> str:
-        """Reason why two runs are no trials of one entry, in words; empty where they are."""
+        """Reason why two runs are not trials of one entry, in words; empty where they are."""
         return self.origin.difference(other.origin) or self.system.difference(other.system)
 
 

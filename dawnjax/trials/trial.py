@@ -27,7 +27,7 @@ class Evaluation:
     Attributes:
       epoch: Epochs trained before it, by the log's own label; None if it has none.
       seconds_since_run_start: When it ended; None where the log has no time for it.
-      value: The target's first metric, in the target's unit; NaN where it is no finite number.
+      value: The target's first metric, in the target's unit; NaN where it is not a finite number.
       step: Steps trained before it; None where the log does not count them.
       tokens: Tokens trained before it; None where the log does not count them.
       flops: FLOPs spent before it: of ours the model FLOPs of the training examples; None where

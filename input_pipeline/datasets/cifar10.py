@@ -218,7 +218,7 @@ def _image_files(path: pathlib.Path, request: Request) -> Splits:
         request.progress.add(1)
     if not decoded["train"] or not decoded["eval"]:
         raise DataError(
-            f"{path}: is no published archive of CIFAR-10 ({', '.join(ARCHIVES.values())}, by "
+            f"{path}: is not a published archive of CIFAR-10 ({', '.join(ARCHIVES.values())}, by "
             "SHA-256), and holds no train/<class>/*.jpg|png and test/<class>/*, nor arrays or TFDS "
             "ArrayRecord files"
         )

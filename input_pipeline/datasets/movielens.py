@@ -189,8 +189,8 @@ def read_ratings(path: pathlib.Path) -> Ratings:
         place = next((n for n, line in enumerate(lines) if not _is_rating(line, separator)), 0)
         shown = lines[place][:60].decode("ascii", "replace")
         raise DataError(
-            f"{path}:{first_line + place}: {shown!r} is no rating; wanted user, item, rating and "
-            "time: whole numbers below 2**53 but for the rating"
+            f"{path}:{first_line + place}: {shown!r} is not a rating; wanted user, item, rating "
+            "and time: whole numbers below 2**53 but for the rating"
         )
     user, item, time = (table[:, column].astype(np.int64) for column in (0, 1, 3))
     return Ratings(path, user, item, time, first_line)

@@ -252,7 +252,7 @@ class _Corpus:
 
     Attributes:
       short: The longest side of a pair in tokens, the pairs that are left with it, and the mean
-        tokens of a side of those. A longer pair is no part of an epoch.
+        tokens of a side of those. A longer pair is not part of an epoch.
     """
 
     train_pairs: int

@@ -14,8 +14,8 @@ Row i begins with token i * length, and its last token is the next row's first: 
 stream's first is predicted once. A training stream ends with its last whole row; the last row to
 evaluate is filled with separators, and `num_targets` counts the tokens before them.
 
-Rows that are `apart` have `length` tokens each, a separator behind them that is no target, and no
-token in common. With a mask an evaluation also has `is_target`, bool [rows, length], and counts no
+Rows that are `apart` have `length` tokens each, followed by a separator that is not a target, and
+share no token. With a mask an evaluation also has `is_target`, bool [rows, length], and counts no
 others.
 
 Originals are texts, rows of tokens, or shards of tokens in the form of llm.c and modded-nanogpt:
@@ -247,7 +247,7 @@ class TokenShards:
 
     @property
     def _most_eval_tokens(self) -> int:
-        # The first token of overlapping rows is no target.
+        # The first token of overlapping rows is not a target.
         return self.max_eval_tokens and self.max_eval_tokens + (self.rows == "overlapping")
 
     def _num_tokens(self, prepared: Columns[TokenFacts], split: Split) -> int:
@@ -450,7 +450,9 @@ def _parquet_rows(path: pathlib.Path) -> Iterator[Row]:
                     yield records.convert(fields, Row)
     except (pyarrow.ArrowException, KeyError, ValueError) as error:
         words = " ".join(str(error).split())[:200]
-        raise DataError(f"{path}: is no Parquet of {' and '.join(names)}: {words}") from None
+        raise DataError(
+            f"{path}: is not a Parquet file of {' and '.join(names)}: {words}"
+        ) from None
 
 
 def _record(line: str, kind: type, where: str) -> Any:
@@ -589,7 +591,7 @@ _NAMES: dict[Split, re.Pattern[str]] = {
     "train": re.compile(r"(?<![a-z])train(?:ing)?(?![a-z])", re.IGNORECASE),
     "eval": re.compile(r"(?<![a-z])val(?:id|idation)?(?![a-z])", re.IGNORECASE),
 }
-"""Whole words alone: `retrieval_train_000001.bin` is no file to evaluate."""
+"""Whole words alone: `retrieval_train_000001.bin` is not a file to evaluate."""
 
 
 def shards_in(folder: pathlib.Path) -> dict[Split, list[np.ndarray]]:

@@ -59,7 +59,7 @@ def read(path: pathlib.Path, image_shape: tuple[int, int, int], *, resized: bool
     if path.suffix in (".npz", ".npy"):
         labelled = _read_arrays(path)
     elif not path.is_dir():
-        raise DataError(f"{path}: is no folder, .npz or .npy of labelled images")
+        raise DataError(f"{path}: is not a folder, .npz or .npy of labelled images")
     elif (path / columns.FILE).exists() and not (path / tfds_directory.INFO_FILE).exists():
         labelled = _read_prepared(path)
     elif channels != 3:

@@ -29,7 +29,7 @@ def read_form(file: IO[bytes]) -> Form:
             form = readers[np.lib.format.read_magic(file)](file)
     except Exception:
         # NumPy parses a damaged header as Python, which fails in many ways.
-        raise DataError("is no .npy file") from None
+        raise DataError("is not a .npy file") from None
     if form[2].hasobject:
         raise DataError("holds Python objects, which are not read")
     return form

@@ -30,7 +30,7 @@ def images(
 ) -> RowsOnDemand:
     """Images uint8 [files, *shape], made by `fit` of a file's content and its position.
 
-    All files are looked at before one is decoded: a DataError names the one that is no image.
+    All files are looked at before one is decoded: a DataError names the one that is not an image.
     """
     for file in files:
         of_file(file, image_size)
@@ -95,7 +95,7 @@ def lines(files: Sequence[pathlib.Path], most_line_bytes: int) -> list[Line]:
         if num_bytes > MOST_BYTES:
             raise DataError(f"{file}: more than {MOST_BYTES:,} bytes in all; answer fewer at once")
         if "\0" in text:
-            raise DataError(f"{file}: is no text: it holds a zero byte")
+            raise DataError(f"{file}: is not text: it holds a zero byte")
         for number, line in enumerate(text_files.lines_of(text), 1):
             if line.strip():
                 found.append(Line(file, number, line))

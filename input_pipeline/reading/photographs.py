@@ -137,7 +137,7 @@ def open_source(
     With `eval_fraction`, class folders are divided by a hash of each file's content.
     """
     if not path.is_dir():
-        what = "is no folder" if path.exists() else "does not exist"
+        what = "is not a folder" if path.exists() else "does not exist"
         raise DataError(
             f"{path}: {what}; {title} is read from train/<class>/* and val/<class>/*, or from a "
             "TFDS directory"
@@ -225,7 +225,7 @@ def list_folder(
             names = []
             for file in _entries(entry.path):
                 if not file.is_file():
-                    raise DataError(f"{file.path}: is no file; images lie in {folder}/<class>/")
+                    raise DataError(f"{file.path}: is not a file; images lie in {folder}/<class>/")
                 files.append(file.path)
                 labels.append(numbers[entry.name])
                 names.append(json.dumps([split, entry.name, file.name, file.stat().st_size]))

@@ -55,7 +55,7 @@ class Request:
     """Values of a command line.
 
     Attributes:
-      overwrite: Replace other content in the directory.
+      overwrite: Replace other content of the directory.
       flags: The values of the dataset's own flags, None where one was not given.
     """
 

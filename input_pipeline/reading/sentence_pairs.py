@@ -43,7 +43,7 @@ def _read_lines(path: pathlib.Path, most_line_bytes: int) -> list[str]:
     text = text_files.read(path, MOST_BYTES)
     count = text.count("\n") or text.count("\r")
     if count > 10**6 and len(text) < FEWEST_LINE_BYTES * count:
-        raise DataError(f"{path}: {count:,} lines of {len(text):,} characters are no sentences")
+        raise DataError(f"{path}: {count:,} lines of {len(text):,} characters are not sentences")
     lines = [line.strip() for line in text_files.lines_of(text)]
     if not lines[-1]:  # behind the end of the last line
         lines.pop()

@@ -56,7 +56,7 @@ def read_moves(path: pathlib.Path, side: int, most_moves: int) -> list[int]:
             if name != "BW"[len(moves) % 2]:
                 raise DataError(f"{where}: it is the other player's turn")
             point = _point(values[0], side)
-            fault = "a pass is no move to predict" if point is None else game.play(point)
+            fault = "a pass is not a move to predict" if point is None else game.play(point)
             if len(values) > 1 or (point is not None and point < 0):
                 fault = "no point of the board"
             if fault:

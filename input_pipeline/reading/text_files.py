@@ -26,7 +26,7 @@ and this many bytes beside, is a bomb."""
 
 _GZIP, _XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"
 _MARK = b"\xef\xbb\xbf"
-"""Byte-order mark with which some editors begin a file. It is no part of the text: left in, it
+"""Byte-order mark with which some editors begin a file. It is not part of the text: left in, it
 would become the first letter of the first word."""
 
 _LF_LINES = re.compile(r"(\r?\n|[\x85\u2028\u2029])")

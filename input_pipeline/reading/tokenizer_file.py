@@ -100,7 +100,7 @@ class TokenizerFile:
         return self._ask("decode", [int(token) for token in tokens])
 
     def bytes_of_token(self) -> list[int]:
-        """Bytes of text of each token, 0 for markers; empty where its letters are no bytes."""
+        """Bytes of text of each token, 0 for markers; empty where its letters are not bytes."""
         return self._ask("bytes_of_token", self.size)
 
     def _ask(self, method: str, *arguments: Any) -> Any:
@@ -113,7 +113,9 @@ class TokenizerFile:
             yield
         except BoundedError as error:
             where = self._where
-            raise DataError(f"{where}: is no tokenizer.json, or a damaged one: {error}") from None
+            raise DataError(
+                f"{where}: is not a tokenizer.json, or a damaged one: {error}"
+            ) from None
 
 
 class _Model(msgspec.Struct):
@@ -174,7 +176,7 @@ class Tokenizer:
         return self._tokenizer.decode(tokens)
 
     def bytes_of_token(self, size: int) -> list[int]:
-        """Bytes of text of each token, 0 for markers; empty where its letters are no bytes."""
+        """Bytes of text of each token, 0 for markers; empty where its letters are not bytes."""
         if not self._is_byte_level:
             return []
         counts = [0] * size

@@ -40,7 +40,7 @@ class Vocabulary:
         try:
             self._processor.LoadFromSerializedProto(model)
         except Exception:  # a RuntimeError of the C++ library, or a TypeError of its wrapper
-            raise DataError(f"{where}: is no SentencePiece model") from None
+            raise DataError(f"{where}: is not a SentencePiece model") from None
         processor = self._processor
         first = (processor.pad_id(), processor.eos_id(), processor.unk_id())
         if first != (PAD, END, UNKNOWN):

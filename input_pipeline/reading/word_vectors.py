@@ -63,5 +63,5 @@ def _values(text: bytes, where: str) -> np.ndarray:
     except ValueError:
         values = np.array([np.nan])
     if not (np.abs(values) < np.finfo(np.float16).max).all():
-        raise DataError(f"{where}: a value is no number that float16 holds; {_FORM}")
+        raise DataError(f"{where}: a value is not a number that float16 holds; {_FORM}")
     return values.astype(np.float16)

@@ -126,8 +126,8 @@ def test_a_time_that_is_none_is_refused(field, value, tmp_path):
     entry = entry_of([1.0, 2.0]).to_json()
     entry["trials"][1][field] = value
     (tmp_path / "a.jsonl").write_text(json.dumps(entry))
-    # NaN and Infinity are refused where the file is read: they are no JSON.
-    named = rf"trials\[1\]\.{field}.* is |:1 is not JSON: has (NaN|Infinity), which is no JSON"
+    # NaN and Infinity are refused where the file is read: they are not JSON.
+    named = rf"trials\[1\]\.{field}.* is |:1 is not JSON: has (NaN|Infinity), which is not JSON"
     with pytest.raises(RunError, match=named):
         analysis.load(tmp_path / "a.jsonl")
 

@@ -357,4 +357,6 @@ def test_a_drop_is_positive_where_the_other_set_is_harder():
     # 90 of 100 right and 80 of 100 are 10 of 100 wrong and 20 of 100.
     assert shown["error"]["interval_95"] == pytest.approx(shown["top_1_accuracy"]["interval_95"])
     unknown = generalization.drops(metrics, ({**own, "loss": "NaN"}, 100), (other, 100))["loss"]
-    assert unknown["value"] is None and unknown["reason"] == "loss of one set is no finite number"
+    assert (
+        unknown["value"] is None and unknown["reason"] == "loss of one set is not a finite number"
+    )

@@ -50,8 +50,8 @@ def test_other_use_is_one_line(tmp_path, tmp_path_factory, compile_cache, capsys
     shutil.rmtree(moved / "checkpoints")
     for argv, words in (
         ([*export, str(moved)], "has no checkpoint in"),
-        ([*export, str(tmp_path / "absent")], "is no run directory"),
-        ([*export, str(run), str(run)], "one run directory is needed, and 2 were given"),
+        ([*export, str(tmp_path / "absent")], "is not a run directory"),
+        ([*export, str(run), str(run)], "one run directory is needed; 2 were given"),
     ):
         assert main(argv) == 2
         error = capsys.readouterr().err

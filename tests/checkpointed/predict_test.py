@@ -169,7 +169,7 @@ def test_wrong_use_is_one_line(run_of, tmp_path, capsys):
         ([run, "--from=absent.png"], "--from=absent.png: no such file"),
         ([run, f"--from={tmp_path / '*.png'}"], "no such file"),
         ([run, f"--from={tmp_path / 'empty'}"], "has no files"),
-        ([str(tmp_path / "none"), f"--from={__file__}"], "is no run directory"),
+        ([str(tmp_path / "none"), f"--from={__file__}"], "is not a run directory"),
     ):
         assert main(["predict", *argv]) == 2
         error = capsys.readouterr().err

@@ -104,7 +104,7 @@ def test_tensors_that_repeat_others_are_left_out(tmp_path):
     weights = write(tmp_path, made)
     weights.check(recipe_of())
     tied = recipe_of("--model.ties_embedding=true")
-    with pytest.raises(ConfigError, match="lm_head.weight is no tensor of the model"):
+    with pytest.raises(ConfigError, match="lm_head.weight is not a tensor of the model"):
         weights.check(tied)
     del made["lm_head.weight"]
     write(tmp_path, made).check(tied)
@@ -121,7 +121,7 @@ NORM, KEY = "model.norm.weight", "model.layers.1.self_attn.k_proj.weight"
     ("change", "line"),
     [
         (lambda made: made.pop(KEY), f"{KEY} is missing, of 1 that the model needs"),
-        (replaced("model.other", np.zeros(3)), "model.other is no tensor of the model, with 1"),
+        (replaced("model.other", np.zeros(3)), "model.other is not a tensor of the model, with 1"),
         (
             replaced(KEY, np.zeros((8, 4), "f4")),
             rf"{KEY} is \[8, 4\] in it and \[4, 8\] in the mod",
@@ -240,7 +240,7 @@ def test_a_damaged_file_is_one_line(tmp_path):
         assert len(str(error.value).splitlines()) == 1
     file.unlink()
     os.mkfifo(file)  # would wait for its writer for ever
-    with pytest.raises(ConfigError, match="is no plain file"):
+    with pytest.raises(ConfigError, match="is not a plain file"):
         PublishedWeights(tmp_path).check(recipe_of())
 
 
@@ -248,9 +248,12 @@ def test_a_damaged_file_is_one_line(tmp_path):
     ("index", "line"),
     [
         ({"weight_map": {"a": "../secret.safetensors"}}, "names '../secret.safetensors', which is"),
-        ({"weight_map": {"a": "/etc/passwd"}}, "names '/etc/passwd', which is no file of its fold"),
-        ({"weight_map": {"a": 3}}, "names 3, which is no file"),
-        ({"weight_map": {"a": "b/\nx"}}, r"names 'b/\\nx', which is no file"),
+        (
+            {"weight_map": {"a": "/etc/passwd"}},
+            "names '/etc/passwd', which is not a file of its fold",
+        ),
+        ({"weight_map": {"a": 3}}, "names 3, which is not a file"),
+        ({"weight_map": {"a": "b/\nx"}}, r"names 'b/\\nx', which is not a file"),
         ({"weight_map": {}}, "names no file"),
         ({"weight_map": 3}, "index.json: "),
         ({"weight_map": {"a": "absent.safetensors"}}, "absent.safetensors: No such file"),

@@ -115,7 +115,7 @@ def test_the_same_mathematics_on_other_seeds_is_told_to_take_the_same(tmp_path, 
         for seed in seeds:
             losses, seconds = (2.0, 1.0 + seed), 10.0 + 5 * (seed % 2)
             write_run(tmp_path / name / str(seed), seed=seed, seconds=seconds, losses=losses)
-    hint = "the same seeds on both sides, each once, would be pairs and need fewer trials"
+    hint = "the same seeds on both sides, each once, form pairs, which need fewer trials"
     assert main(["compare", f"{tmp_path}/a", f"{tmp_path}/b"]) == 0
     assert hint in capsys.readouterr().out
     assert main(["compare", f"{tmp_path}/a", f"{tmp_path}/c"]) == 0

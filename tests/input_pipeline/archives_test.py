@@ -209,7 +209,7 @@ def test_sparse_files_and_pipes_are_refused(tmp_path):
     assert "sparse file" in refusal(tmp_path / "a.tar")
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "folder" / "0001.png")
-    assert "0001.png: is no plain file" in refusal(tmp_path / "folder")
+    assert "0001.png: is not a plain file" in refusal(tmp_path / "folder")
 
 
 @pytest.mark.parametrize("mode", ["w", "w:gz", "w:xz", "w:bz2"])

@@ -110,7 +110,7 @@ def arrays(out: pathlib.Path) -> list[np.ndarray]:
 @pytest.mark.parametrize(("name", "files"), [("python", python_files), ("binary", binary_files)])
 def test_the_published_archives_are_known_by_their_hash(name, files, tmp_path, capsys, monkeypatch):
     source = write_tar(tmp_path / "download", files())  # what a file is called does not matter
-    assert "is no published archive of CIFAR-10 (cifar-10-python.tar.gz, " in refusal(
+    assert "is not a published archive of CIFAR-10 (cifar-10-python.tar.gz, " in refusal(
         source, capsys
     )
     known = {archives.sha256(source): f"cifar-10-{name}.tar.gz"}

@@ -158,7 +158,7 @@ def test_a_cmyk_photograph_is_converted():
         (lambda root: (root / "train/stray.JPEG").write_bytes(b"x"), "outside the class folders"),
         (lambda root: (root / "val/n09999999").mkdir(), "of no class that"),
         (lambda root: (root / "val").rename(root / "other"), "holds no known form of ImageNet"),
-        (lambda root: (root / "train/n00000000/folder").mkdir(), "is no file"),
+        (lambda root: (root / "train/n00000000/folder").mkdir(), "is not a file"),
     ],
 )
 def test_folders_that_are_not_whole_are_refused(folders, break_it, message):

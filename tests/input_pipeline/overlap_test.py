@@ -55,7 +55,7 @@ def test_sentence_pairs(tmp_path, capsys):
     words = [f"word{number} and {number * 7} others" for number in range(200)]
     for name, lines in (("train", words), ("eval", [*words[:3], "none of them"])):
         (tmp_path / f"{name}.a").write_text("\n".join(lines) + "\n")
-        # A source sentence with another translation is no pair of both splits.
+        # A source sentence with another translation is not a pair of both splits.
         (tmp_path / f"{name}.b").write_text("\n".join(lines).replace("word2 ", name) + "\n")
     flags = [
         f"--{split}_{side}={tmp_path / split}.{kind}"

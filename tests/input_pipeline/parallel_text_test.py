@@ -194,7 +194,7 @@ def test_a_vocabulary_that_was_trained_before_gives_the_same(files, capsys):
     assert main(command) == 0
     spec = data_of(folder).spec()
     again = [*command, f"--vocabulary={folder / 'out' / 'vocabulary.model'}"]
-    assert main(again) == 0 and "holds this already" in capsys.readouterr().out
+    assert main(again) == 0 and "already holds this" in capsys.readouterr().out
     assert main([*command[:-2], "--row_length=30", command[-1], "--overwrite"]) == 0
     data = data_of(folder, row_length=30)
     assert data.spec().fingerprint != spec.fingerprint

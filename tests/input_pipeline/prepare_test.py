@@ -47,7 +47,7 @@ def test_default_place_is_where_a_run_looks(source: pathlib.Path, capsys, monkey
         (("--dataset=pascal",), "--dataset=pascal is not known; known: cifar10, imagenet"),
         (("--dataset=digits",), "needs no preparation: its images come with DawnJAX"),
         (("--dataset=synthetic",), "needs no preparation: its images are made from a seed"),
-        (("--dataset=cifar10", "a.zip"), "unexpected argument 'a.zip'; the source is given as"),
+        (("--dataset=cifar10", "a.zip"), "unexpected argument 'a.zip'; give the source as"),
         (("--dataset=cifar10", "--from=x", "--overwrite=maybe"), "--overwrite=maybe"),
         (
             ("--from", "x", "--dataset", "cifar10", "--image_side=64"),

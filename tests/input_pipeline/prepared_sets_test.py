@@ -74,7 +74,7 @@ def test_prepared_twice_it_stays_and_other_content_is_refused(name, tmp_path, ca
     before = {path.name: path.stat().st_mtime_ns for path in out.iterdir()}
     for overwrite in ([], ["--overwrite"]):
         assert prepare(name, [*flags, *overwrite], out) == 0
-        assert "holds this already, nothing written" in capsys.readouterr().out
+        assert "already holds this; nothing written" in capsys.readouterr().out
     assert {path.name: path.stat().st_mtime_ns for path in out.iterdir()} == before
     flags = SETS[name].write(tmp_path, True)
     assert prepare(name, flags, out) == 1
@@ -295,7 +295,7 @@ def test_a_set_is_prepared_where_no_folder_can_be_renamed(name, tmp_path, monkey
     assert loaded(name, out)
     assert not (tmp_path / "out.partial").exists()
     assert prepare(name, flags, out) == 0
-    assert "holds this already" in capsys.readouterr().out
+    assert "already holds this" in capsys.readouterr().out
 
 
 def test_no_room_on_the_disk(tmp_path, capsys, monkeypatch):

@@ -31,7 +31,7 @@ from dawnjax.tasks.span_scores import scores
 def test_tokens(text, tokens):
     spans = spans_of(text)
     assert [text[a:b] for a, b in spans] == tokens.split()
-    # Every character that is no white space is in one token.
+    # Every character that is not white space is in one token.
     assert sum(b - a for a, b in spans) == len("".join(text.split()))
     assert all(before[1] <= after[0] for before, after in zip(spans, spans[1:], strict=False))
 
@@ -181,10 +181,10 @@ def test_vectors(prepared, tmp_path, monkeypatch):
     [
         ("house 1 2\nbob 3\n", ":2: 1 values and 2 in line 1"),
         ("400000 300\n\nhouse 1 2\n", ":2: 0 values and 1 in line 1"),
-        ("house 1 2\nhouse  1\nbob  1\n", ":3: a value is no number"),
-        ("house 1 nan\n", ":1: a value is no number"),
-        ("house 1 x\n", ":1: a value is no number"),
-        ("house 1 1e9\n", ":1: a value is no number that float16 holds"),
+        ("house 1 2\nhouse  1\nbob  1\n", ":3: a value is not a number"),
+        ("house 1 nan\n", ":1: a value is not a number"),
+        ("house 1 x\n", ":1: a value is not a number"),
+        ("house 1 1e9\n", ":1: a value is not a number that float16 holds"),
         ("nothing 1 2\n", "has a vector of none of"),
         ("", "has a vector of none of"),
     ],

@@ -79,7 +79,9 @@ def test_documents_become_the_tokenizers_own_tokens(tmp_path, capsys):
     assert main(command(tmp_path, "--vocabulary_size=300", "--overwrite")) == 0
     assert shards(tmp_path).spec().vocabulary_size == 300
     (tmp_path / "out" / "tokenizer.json").write_text("{}")
-    with pytest.raises(Exception, match="tokenizer.json: is no tokenizer.json, or a damaged one"):
+    with pytest.raises(
+        Exception, match="tokenizer.json: is not a tokenizer.json, or a damaged one"
+    ):
         shards(tmp_path).token_text()
     byte_level(tmp_path / "out" / "tokenizer.json", begins=False)
     with pytest.raises(Exception, match="is another tokenizer than vocabulary.json names"):
@@ -125,8 +127,8 @@ def test_a_tokenizer_that_changes_its_text_has_no_bytes(normalizer, tmp_path, ca
 @pytest.mark.parametrize(
     ("content", "flags", "line"),
     [
-        (b"", (), "is no tokenizer.json, or a damaged one"),
-        (b'{"model": 3}', (), "is no tokenizer.json, or a damaged one"),
+        (b"", (), "is not a tokenizer.json, or a damaged one"),
+        (b'{"model": 3}', (), "is not a tokenizer.json, or a damaged one"),
         (b"\xff\xfe", (), "tokenizer.json: "),
         (None, ("--separator=<|other|>",), "has no token '<|other|>'"),
         (None, ("--vocabulary_size=10",), "tokenizer.json has 280 tokens; give that or more"),
@@ -175,7 +177,7 @@ def panics(fields):
     ("change", "text", "line"),
     [
         (chained, "a" * 100, "needs more than 352 MiB of memory"),
-        (panics, "a", "is no tokenizer.json, or a damaged one"),
+        (panics, "a", "is not a tokenizer.json, or a damaged one"),
     ],
 )
 def test_a_tokenizer_that_eats_the_machine_is_one_line(change, text, line, tmp_path, capfd):

@@ -161,5 +161,5 @@ def test_group_norm_by_hand():
             np.testing.assert_allclose(
                 normed[image, :, :, channel], wanted * (channel + 1) + channel, atol=1e-4
             )
-    with pytest.raises(ValueError, match="no whole groups"):
+    with pytest.raises(ValueError, match="not whole groups"):
         GroupNorm(6, 4)

@@ -205,7 +205,7 @@ def with_stages(events: list[Event]) -> list[Event]:
         (with_stages, "the batch size changes in the run"),
         (interrupted, "the trial was interrupted;"),
         (suspended, "was suspended for 100 s"),
-        (of_benchmark(""), "is no MLPerf benchmark"),
+        (of_benchmark(""), "is not an MLPerf benchmark"),
         (of_benchmark("../../resnet"), "names '../../resnet'"),
         (slow_start, "the open division allows 14400"),
     ],
@@ -282,7 +282,7 @@ def test_a_log_that_says_nothing_names_its_run(trained, tmp_path, capsys):
     assert main(argv) == 1
     assert str(run) in capsys.readouterr().err
     assert main([*argv[:2], str(tmp_path), *argv[3:]]) == 2
-    assert "is no run directory" in capsys.readouterr().err
+    assert "is not a run directory" in capsys.readouterr().err
 
 
 def test_a_run_that_goes_on_is_no_result_yet(trained, tmp_path, capsys):

@@ -120,7 +120,7 @@ def test_either_file_alone_is_no_training_entry(tmp_path):
         ({"costPerHour": "0.9"}, "'0.9', no number", None),
         ({"costPerHour": True}, "no number", None),
         ({"version": "v2.0"}, "'v2.0', not v1.0", 24.0),
-        ({"timestamp": "soon"}, "'soon' is no date", 24.0),
+        ({"timestamp": "soon"}, "'soon' is not a date", 24.0),
         ({"author": 7}, "no author", 24.0),
     ],
 )

@@ -43,7 +43,7 @@ def test_a_link_in_a_folder_is_not_followed(tmp_path):
     folder.mkdir(parents=True)
     (folder / "result_0.txt").symlink_to(secret)
     (tmp_path / "given" / "loop").symlink_to(tmp_path / "given")
-    assert "is no plain file" in only_rejection(tmp_path / "given")
+    assert "is not a plain file" in only_rejection(tmp_path / "given")
     os.mkfifo(folder / "result_1.txt")
     imported = import_results([tmp_path / "given"])
     assert not imported.entries

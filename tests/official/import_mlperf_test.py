@@ -284,7 +284,7 @@ def test_two_failures_mean_no_score(tmp_path):
 
 
 def test_what_is_unknown_has_nulls_and_a_warning(tmp_path):
-    """A description that is no JSON, a benchmark of no rules, two seeds of one trial."""
+    """A description that is not JSON, a benchmark of no rules, two seeds of one trial."""
     folder = write_round(tmp_path, [(60.0, "success")], '{"number_of_nodes": 4,,}')
     (log,) = folder.rglob("result_0.txt")
     seeds = text([record("seed", 0.2, 7), record("seed", 0.3, 9)])
@@ -294,7 +294,7 @@ def test_what_is_unknown_has_nulls_and_a_warning(tmp_path):
     assert entry.reasons["num_hosts"]
     assert (entry.benchmark, entry.trials[0].seed) == ("weather_2031", None)
     assert entry.submitter == "Example <b>Corp</b>"  # the log names it too
-    for words in ("is no JSON", "'weather_2031' is unknown"):
+    for words in ("is not JSON", "'weather_2031' is unknown"):
         assert any(words in warning for warning in entry.warnings)
 
 

@@ -1,4 +1,4 @@
-"""Sources of results of every form: archives, dialects, stamps, and what is no result."""
+"""Sources of results of every form: archives, dialects, stamps, and what is not a result."""
 
 import csv
 import math

@@ -299,7 +299,7 @@ INSERT INTO metrics VALUES ('val_loss', 3.0, 1700000005000, 'aa11aa11aa', 20, 0)
 
 
 def test_a_database_of_mlflow(tmp_path):
-    """Each experiment is an entry; a deleted run is no trial."""
+    """Each experiment is an entry; a deleted run is not a trial."""
     path = tmp_path / "mlflow.db"
     with contextlib.closing(sqlite3.connect(path)) as database:
         database.executescript(TABLES)

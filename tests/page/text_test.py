@@ -74,7 +74,7 @@ HUGGING_FACE = "hf_" + "aBcD1234" * 4
         ("Authorization: Bearer abcdef123456", f"Authorization: Bearer {SECRET}"),
         ("password: hunter2", f"password: {SECRET}"),
         ('secret="unclosed', f"secret={SECRET}"),
-        # What is no secret.
+        # What is not a secret.
         ("token=5 end_token=2, max_tokens=512 token=None", None),
         ("4,096 target tokens a step, the token: x, nats a target token", None),
         ("hf_transformer sk-learn a bearer of something", None),

@@ -126,7 +126,7 @@ def test_two_tori_of_one_size_are_two_rows(monkeypatch, capsys):
         ("--price_per_device_hour_usd=v9:1", "must be SYSTEM:USD"),
         ("--price_per_device_hour_usd=v3:0", "above 0"),
         ("--epochs=-1", "--epochs must be a number above 0"),
-        ("--memory --epochs=3", "--memory plans no time and no cost: leave out --epochs"),
+        ("--memory --epochs=3", "--memory predicts neither time nor cost: leave out --epochs"),
         ("--global_batch_sise=3", "did you mean --global_batch_size"),
     ],
 )
@@ -209,7 +209,7 @@ def test_a_compiler_ends_with_its_parent(monkeypatch, tmp_path):
         (
             ["digits", "--batches=60", "--batch_norm_group_size=4"],
             1,
-            "=60 is no multiple of 8 devices",
+            "=60 is not a multiple of 8 devices",
         ),
         (["c4_llama31_8b", "--batches=4"], 1, "8 devices: --search=mesh finds meshes"),
     ],

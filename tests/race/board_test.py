@@ -86,6 +86,7 @@ def test_a_damaged_verdict_and_an_empty_folder_are_one_line(tmp_path):
     (folder.parent / "verdicts").mkdir()
     (folder.parent / "verdicts" / "mine.json").write_text("{}")
     with pytest.raises(
-        ConfigError, match=r"mine.json is no verdict \(Object missing required field name\); remove"
+        ConfigError,
+        match=r"mine.json is not a verdict \(Object missing required field name\); remove",
     ):
         board.read_board(folder.parent)

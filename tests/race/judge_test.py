@@ -152,7 +152,7 @@ def test_a_race_that_was_broken_off_was_a_try(tmp_path, runs):
     runs.times["the baseline"] = 10.0
     assert verified(folder)[0].tries == 2
     (tmp_path / "entries" / "verdicts" / "ledger.jsonl").write_text("{")
-    with pytest.raises(ConfigError, match="ledger.jsonl is no ledger of tries"):
+    with pytest.raises(ConfigError, match="ledger.jsonl is not a ledger of tries"):
         verified(write_entry(tmp_path, "second", changes="num_epochs=3,")[0])
 
 

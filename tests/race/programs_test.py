@@ -96,7 +96,7 @@ def done(): print("done", flush=True); time.sleep(9)
         (
             "file = open(out + '/logits.npy', 'wb'); file.write(b'\\x93NUMPY\\1\\0\\xff\\0');"
             "file.write(b'(' * 255); file.close(); done()",
-            "is no .npy file",
+            "is not a .npy file",
         ),
         ("done()", "no weights were saved"),
         ("save(logits); done()", 0.0),  # all classes are equal: none is an answer

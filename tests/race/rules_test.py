@@ -47,7 +47,7 @@ def test_an_entry_is_made_of_a_file_and_the_modules_that_it_imports(tmp_path):
     sources = folder / "source"
     assert {path.name for path in sources.iterdir()} == {"mine.py", "rates.py"}
     assert (sources / "mine.py").read_text() == (tmp_path / "recipes" / "mine.py").read_text()
-    # A README is no part of what is judged.
+    # A README is not part of what is judged.
     (folder / "README.md").write_text("Words.")
     assert entries.read_entry(folder).recipe == entry.recipe
 
@@ -124,10 +124,10 @@ def test_a_source_that_was_changed_is_refused_or_another_recipe(tmp_path):
 def test_links_and_floods_of_files_are_refused_unread(tmp_path):
     folder, _ = write_entry(tmp_path)
     (folder / "source" / "data.py").symlink_to("/etc/passwd")
-    assert "'source/data.py' is no file of an entry" in fault_of(folder)
+    assert "'source/data.py' is not a file of an entry" in fault_of(folder)
     (folder / "source" / "data.py").unlink()
     (folder / "weights.npz").write_bytes(b"1")
-    assert "'weights.npz' is no file of an entry" in fault_of(folder)
+    assert "'weights.npz' is not a file of an entry" in fault_of(folder)
     (folder / "weights.npz").unlink()
     for number in range(entries.MOST_FILES):
         (folder / "source" / f"m{number}.py").touch()
@@ -152,11 +152,11 @@ def test_a_damaged_entry_is_one_line(tmp_path):
     assert "code: task=None, model=None, data=None: the weights" in fault_of(folder)
     for fields in ({"experiment": {}}, {"source": "../../usr/bin/x.py"}):
         change(folder, **fields)
-        assert "is no recipe and no program" in fault_of(folder)
+        assert "is neither a recipe nor a program" in fault_of(folder)
     (folder / "entry.json").write_text("[]")
-    assert "is no description of an entry" in fault_of(folder)
+    assert "is not a description of an entry" in fault_of(folder)
     (folder / "entry.json").unlink()
-    assert "is no entry: it has no entry.json" in fault_of(folder)
+    assert "is not an entry: it has no entry.json" in fault_of(folder)
 
 
 @pytest.mark.parametrize("name", tracks.track_names())

@@ -148,7 +148,7 @@ def test_a_machine_or_user_that_cannot_judge_is_told_what_to_do(tmp_path, monkey
             here.setattr(name, value)
             sandbox.check(**more)
 
-    refused("a judge is no root.*podman", "os.geteuid", lambda: 0)
+    refused("a judge must not run as root.*podman", "os.geteuid", lambda: 0)
     refused("no .*apt-get install", "shutil.which", lambda *_, **__: None)
     refused(
         "nothing bounds the memory.*systemd-run",

@@ -53,8 +53,8 @@ class Hall:
             '{"name": "a", "seats": [{"row": 1, "kind": "box"}]}',
             "seats[0].kind: Invalid enum value 'box'",
         ),
-        ('{"name": "a", "seats": [{"row": 1, "rows": 2}]}', "seats[0].rows is no field of it"),
-        ('{"name": "a", "colour": 1}', "colour is no field of it"),
+        ('{"name": "a", "seats": [{"row": 1, "rows": 2}]}', "seats[0].rows is not a field of it"),
+        ('{"name": "a", "colour": 1}', "colour is not a field of it"),
         ("[]", "Expected object, got array"),
     ],
 )
@@ -111,9 +111,9 @@ def test_what_cannot_be_written_leaves_the_old_and_no_other_file(tmp_path, monke
 def test_pipes_and_devices_are_not_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", Path("/dev/null")):
-        with pytest.raises(RunError, match="no plain file"):
+        with pytest.raises(RunError, match="not a plain file"):
             records.write(path, "")
-    with pytest.raises(OSError, match="no plain file"):
+    with pytest.raises(OSError, match="not a plain file"):
         records.open_append(tmp_path / "pipe")
 
 

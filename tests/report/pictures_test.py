@@ -45,7 +45,7 @@ def test_a_page_shows_the_pictures_of_one_run_of_an_experiment(runs):
 def test_a_damaged_picture_is_named_and_the_page_has_the_rest(runs):
     (runs / "run0" / "inference" / "cpu-step20" / "000003.jpg").write_bytes(b"none")
     read = inputs.read([runs])
-    assert "run0/inference/cpu-step20/000003.jpg: is no JPEG" in read.problems
+    assert "run0/inference/cpu-step20/000003.jpg: is not a JPEG" in read.problems
     page = Page(contents.make(read).html)
     assert sum(tag == "img" for tag, _ in page.tags) == 1
 

@@ -133,7 +133,7 @@ def test_entries_beside_each_other_are_named_by_what_differs():
     # An experiment whose file was changed has another identity, and the same name.
     edited = [dataclasses.replace(ours(""), identity=name * 16) for name in "ab"]
     assert labels_apart(edited) == ["digits (aaaaaaaa)", "digits (bbbbbbbb)"]
-    # An option such as an environment variable is no name: it stands behind one.
+    # An option such as an environment variable is not a name: it stands behind one.
     flags = dataclasses.replace(ours(""), distinction="XLA_FLAGS=--x")
     assert labels_apart([flags, ours("num_epochs=4")]) == ["digits", "num_epochs=4"]
     assert labels_apart([flags, ours("")]) == ["digits (XLA_FLAGS=--x)", "digits"]

@@ -51,7 +51,7 @@ def test_the_direction_of_better_values():
 
 
 def test_the_place_after_which_a_quality_stays_counts():
-    """A lucky evaluation at 20 is no speedup of 5."""
+    """A lucky evaluation at 20 is not a speedup of 5."""
     b = side(2.0, 1)
     spiked = Curves(b.places, tuple(np.where(AT == 20, 2.0, values) for values in b.values))
     found = speedup(side(1.0, 0), spiked, None, "at_most").estimate

@@ -91,7 +91,7 @@ def test_an_op_of_no_time_is_one_line(seconds, tmp_path):
     table = tmp_path / "a" / "profile" / "process_00000" / "after" / "ops.csv"
     table.parent.mkdir(parents=True)
     table.write_text(f"name,scope,seconds\nfusion.1,stem,{seconds}\n")
-    with pytest.raises(RunError, match="ops.csv is no table of ops"):
+    with pytest.raises(RunError, match="ops.csv is not a table of ops"):
         changes.op_changes(side, side)
 
 

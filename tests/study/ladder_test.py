@@ -184,8 +184,8 @@ def test_a_ladder_is_judged_after_all_its_trials(tmp_path):
         (("--sizes=1,1,2",), "numbers above 0, each once"),
         (("--sizes=nan,1,2",), "finite numbers above 0, each once"),
         (("--sizes=1,2,inf",), "finite numbers above 0, each once"),
-        (("--sizes=1,2,x",), "--sizes=x is no number"),
-        (("--sizes=1,2,3", "--at=tokens=1", "--at=tokens=2"), "read at one budget"),
+        (("--sizes=1,2,x",), "--sizes=x is not a number"),
+        (("--sizes=1,2,3", "--at=tokens=1", "--at=tokens=2"), "judged at one budget"),
     ],
 )
 def test_bad_ladders(tmp_path, capsys, flags, said):

@@ -187,7 +187,7 @@ def test_trials_that_chose_are_in_no_entry_comparison_or_export(searched, tmp_pa
         entries = analysis.load(out)
     [entry] = entries
     assert [trial.seed for trial in entry.trials] == [1, 2]
-    assert entries.problems == ("3 trials chose a recipe in a search: their times are no result",)
+    assert entries.problems == ("3 trials chose a recipe in a search: their times are not results",)
     assert main(["compare", str(out / "trials" / arms[0].folder), str(out)]) == 2
     line = capsys.readouterr().err
     assert "holds only trials by which a search chose its recipe" in line and line.count("\n") == 1
@@ -203,7 +203,7 @@ def test_a_trial_that_chose_is_none_that_judges(searched):
     trials = trials_of(study, arms)
     judge = next(t for t in trials if not t.chooses and t.arm == arms[0])
     write_run(judge.directory(out), seed=judge.seed, options={"chooses": True})
-    with pytest.raises(RunError, match="is no trial of the study found: it chose a recipe"):
+    with pytest.raises(RunError, match="is not a trial of the study found: it chose a recipe"):
         trials_over([judge], out, {})
 
 
@@ -245,7 +245,10 @@ def test_a_search_from_the_command_line_resumes_what_it_drew(tmp_path, compile_c
     (out / "study.json").write_text(json.dumps(study))
     capsys.readouterr()
     assert main(command) == 2
-    assert "recipe 1 was base_learning_rate=0.5, and is drawn" in capsys.readouterr().err
+    assert (
+        "recipe 1 was base_learning_rate=0.5; this version of Optuna draws"
+        in capsys.readouterr().err
+    )
 
 
 def test_the_arms_of_a_search_are_its_ends_until_it_draws():

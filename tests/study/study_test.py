@@ -276,8 +276,8 @@ def test_the_folders_of_arms_differ():
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"looks_made": [[10, 0.05], [5, 0.05]]}, "its looks are no rising numbers of trials"),
-        ({"looks_made": [[5, 0.05], [5, 0.05]]}, "its looks are no rising numbers of trials"),
+        ({"looks_made": [[10, 0.05], [5, 0.05]]}, "its looks are not rising numbers of trials"),
+        ({"looks_made": [[5, 0.05], [5, 0.05]]}, "its looks are not rising numbers of trials"),
         ({"looks": 5}, "looks=5: the first look would have 2 trials of each arm"),
         ({"schema_version": 1}, "schema_version"),
         ({"arms": [{"name": 3}]}, r"arms\[0\].name"),
@@ -317,12 +317,12 @@ def test_a_run_of_another_recipe_seed_or_system_is_no_trial(tmp_path, strange, s
     first, second = trials_of(study, of_arms)
     write_run(first.directory(out), seed=0, run_id="zero", identity="a", **RUN)
     write_run(second.directory(out), **{**RUN, "identity": "a", **strange})
-    with pytest.raises(RunError, match="seed_1 is no trial of the study") as refused:
+    with pytest.raises(RunError, match="seed_1 is not a trial of the study") as refused:
         trials_over((first, second), out, {})
     assert said in str(refused.value)
     StudyFolder(out).write(study, of_arms)
     assert main(["report", str(out), f"--out={tmp_path / 'page'}"]) == 0
-    assert "seed_1 is no trial of the study" in capsys.readouterr().err
+    assert "seed_1 is not a trial of the study" in capsys.readouterr().err
     assert "Study rates" not in (tmp_path / "page" / "index.html").read_text()
 
 
@@ -449,9 +449,9 @@ def test_a_scaling_study_takes_the_gpus_that_there_are(monkeypatch, tmp_path):
 def test_trials_side_by_side_from_the_command_line(tmp_path, compile_cache, capfd):
     command = [*TINY, "--seeds=2", compile_cache, f"--out={tmp_path / 'out'}"]
     if len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("one core: no two trials run beside each other")
+        pytest.skip("one core: two trials cannot run at the same time")
     assert main([*command, "--side_by_side=2"]) == 0
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     assert result["arms"][0]["trials"] == 2
-    assert "2 trials, 2 beside each other" in capfd.readouterr().err
+    assert "2 trials, 2 at a time" in capfd.readouterr().err
     assert main([*command, "--side_by_side=99"]) == 2

@@ -17,7 +17,7 @@ import pytest
 SLACK = 8
 """Slow machines, cores that are shared, and the first import of a large package.
 
-The limit finds a test of the wrong class; it is no measurement, and no busy machine fails it."""
+The limit finds a test of the wrong class; it is not a measurement, and no busy machine fails it."""
 
 LIMITS = {"unit": 1.0, "waits": 5.0, "compiles": 15.0, "processes": 30.0}
 """CPU seconds of the dearest test of each class on an idle machine, about."""

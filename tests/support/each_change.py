@@ -10,7 +10,7 @@ def rows(names: Iterable[Any], each_change: Collection[Any]) -> list[Any]:
     """Parameters of a test, of which those outside `each_change` are `long`.
 
     Raises:
-      ValueError: a name of `each_change` is no row of the table.
+      ValueError: a name of `each_change` is not a row of the table.
     """
     names = list(names)
     if unknown := set(each_change) - set(names):

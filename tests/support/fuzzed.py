@@ -103,7 +103,7 @@ def edited(content: bytes, edits: Edits) -> bytes:
             case ("forged", number):
                 try:
                     value = json.loads(content)
-                except (ValueError, RecursionError):  # it is no JSON, or an edit before took care
+                except (ValueError, RecursionError):  # it is not JSON, or an edit before took care
                     continue
                 if isinstance(value, dict | list):
                     content = text(forge(value, random.Random(number)))

@@ -117,8 +117,8 @@ def folder_of_pipe(folder: Path) -> Path:
 
 
 CASES: dict[str, tuple[str, Maker, str]] = {
-    **{f"{name} from a pipe": (line, pipe, "no plain file") for name, line in READERS.items()},
-    "images from a pipe": (IMAGES, pipe, "no plain file"),
+    **{f"{name} from a pipe": (line, pipe, "not a plain file") for name, line in READERS.items()},
+    "images from a pipe": (IMAGES, pipe, "not a plain file"),
     **{
         f"{name} from a sparse file of 3 GB": (
             line,
@@ -139,12 +139,12 @@ CASES: dict[str, tuple[str, Maker, str]] = {
     "ratings of 5,000 digits": (
         RATINGS,
         file_of("a", lambda: b"1,2,3,4\n" + b"9" * 5000 + b",2,3,4\n"),
-        "is no rating",
+        "is not a rating",
     ),
     "ratings of users beyond 2**53": (
         RATINGS,
         file_of("a", lambda: b"9007199254740993,1,5,1\n9007199254740992,1,5,2\n"),
-        ":1: '9007199254740993,1,5,1' is no rating",
+        ":1: '9007199254740993,1,5,1' is not a rating",
     ),
     **{
         f"{name} of a name of 5,000 digits": (line, lambda _: Path("9" * 5000), "name too long")
@@ -204,14 +204,14 @@ CASES: dict[str, tuple[str, Maker, str]] = {
     "a link to the folder above as a class": (
         IMAGES,
         linked_folders(("train/dog", "..")),
-        "is no file",
+        "is not a file",
     ),
     "a link to itself as an image": (
         IMAGES,
         linked_folders(("train/cat/2.jpg", "2.jpg")),
         "train/cat/2.jpg: cannot be read",
     ),
-    "a pipe as an image": (IMAGES, folder_of_pipe, "0.jpg: is no file"),
+    "a pipe as an image": (IMAGES, folder_of_pipe, "0.jpg: is not a file"),
     "a link round in folders of CIFAR-10": (
         ARCHIVE,
         linked_folders(("train/dog", "..")),

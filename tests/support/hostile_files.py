@@ -277,14 +277,14 @@ CASES: dict[str, tuple[str, Maker, str]] = {
     "sparse file of 3 GB, evaluated": (
         "evaluate",
         lambda folder: sparse(folder / "a"),
-        "is no run directory",
+        "is not a run directory",
     ),
     "experiment.json of 3 GB, checked": ("check", run_of(experiment=b"sparse"), "bytes"),
     "experiment.json of 3 GB, reported": ("report", run_of(experiment=b"sparse"), "bytes"),
     "experiment.json of 3 GB, evaluated": ("evaluate", run_of(experiment=b"sparse"), "bytes"),
-    "experiment.json that is a pipe": ("check", run_of(experiment=None), "no plain file"),
+    "experiment.json that is a pipe": ("check", run_of(experiment=None), "not a plain file"),
     "result.json that is a pipe": ("check", run_of(result=None), ""),
-    "log that is a pipe": ("check", log_pipe, "no plain file"),
+    "log that is a pipe": ("check", log_pipe, "not a plain file"),
     "log line 100,000 lists deep": (
         "check",
         run_of(log=lambda: line_of("warning", "message", DEEP) + b"{}\n"),

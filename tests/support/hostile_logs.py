@@ -133,7 +133,7 @@ NO_METRIC, NO_LINE = "no column is by its name a metric", "no line of a known fo
 JSON_LINES: dict[str, tuple[Callable[[], bytes], str]] = {
     "60 MB of lists": (lambda: (b'{"val_loss":' + LISTS + b"}\n") * 60, "long lines"),
     "a line of 60 MB": (lambda: b'{}\n{"a":"' + b"a" * 60 * MIB + b'"}\n', "line 2 has more"),
-    "100,000 lists deep": (lambda: b'{}\n{"a":' + DEEP + b"}\n{}\n", ":2 is no JSON object"),
+    "100,000 lists deep": (lambda: b'{}\n{"a":' + DEEP + b"}\n{}\n", ":2 is not a JSON object"),
     "a million names": (rows(10**6, '{{"k{0}":{0}}}\n'), "has column 10,001"),
     "a million trials": (rows(10**6, '{{"run":"{0}","val_loss":{0}}}\n'), "10,000 trials"),
     "many sets of columns": (lambda: b"".join(map(subset, range(500_000))), "sets of columns"),
@@ -142,8 +142,8 @@ JSON_LINES: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: json.dumps({f"val_loss{n}\n\x1b[2J" * 40: 1 for n in "ab"}).encode(),
         NO_METRIC,
     ),
-    "NaN": (lambda: b'{"step":NaN,"val_loss":-Infinity}\n' * 100_000, "no finite number"),
-    "5,000 digits": (lambda: b'{}\n{"step":' + b"9" * 5000 + b"}\n{}\n", ":2 is no JSON object"),
+    "NaN": (lambda: b'{"step":NaN,"val_loss":-Infinity}\n' * 100_000, "not a finite number"),
+    "5,000 digits": (lambda: b'{}\n{"step":' + b"9" * 5000 + b"}\n{}\n", ":2 is not a JSON object"),
     "64 MB of line ends": (lambda: b"{}" + b"\n" * 64 * MIB, "lines"),
     "10,000,000 small rows": (lambda: b'{"val_loss":1}\n' * 10**7, "values"),
 }
@@ -209,7 +209,7 @@ DATABASES = {
 }
 FOLDERS: dict[str, tuple[Maker, str]] = {
     "MLflow's run with a pipe": (beside("meta.yaml", {"metrics/a": b"1 1 1\n"}), "cannot read"),
-    "MLflow's seed that is no text": (
+    "MLflow's seed that is not text": (
         beside("", {"meta.yaml": b"", "metrics/a": b"1 1 1\n", "params/seed": b"\xff"}),
         "cannot read",
     ),
@@ -221,15 +221,15 @@ STUDIES: dict[str, tuple[Maker, str]] = {
     "300,000 arms": (in_folder("study.json", lambda: study(300_000)), "read"),
     "70,000 arms": (in_folder("study.json", lambda: study(70_000)), "trials"),
     "100,000 lists deep": (in_folder("study.json", lambda: DEEP), "nested"),
-    "a pipe": (beside("study.json"), "no plain file"),
+    "a pipe": (beside("study.json"), "not a plain file"),
     "a sparse file": (lambda folder: sparse(folder / "study.json").parent, "bytes"),
 }
 RACES: dict[str, tuple[Maker, str]] = {
-    "a pipe": (beside("a/entry.json"), "is no file of an entry"),
+    "a pipe": (beside("a/entry.json"), "is not a file of an entry"),
     "folders 1,200 deep": (lambda folder: deep("source", "entry.json")(folder).parent, "deep"),
     "300,000 lists": (
         beside("", {"a/entry.json": b'{"files": [' + b"[]," * 300_000 + b"1]}"}),
-        "is no description of an entry",
+        "is not a description of an entry",
     ),
     "a name that steers a terminal": (
         beside("", {"a/entry.json": raced(name="\x1b[2J\n" * 100)}),

@@ -83,7 +83,7 @@ def uncached(vocabulary, source, limits) -> np.ndarray:
     for position in range(length):
         inputs = np.concatenate([np.zeros((batch, 1), np.int32), tokens[:, :-1]], axis=1)
         logits = np.array(forward(source, jnp.array(inputs)))[:, position]
-        chosen = logits[:, 1:].argmax(-1) + 1  # padding is no token of a translation
+        chosen = logits[:, 1:].argmax(-1) + 1  # padding is not a token of a translation
         tokens[:, position] = np.where(alive, chosen, 0)
         alive &= (tokens[:, position] != END) & (position + 1 < np.array(limits))
         if not alive.any():

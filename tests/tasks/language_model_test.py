@@ -395,7 +395,7 @@ def test_experts_are_measured_over_the_whole_split():
     # 2 (3/4 3/4 + 1/4 1/4) in the first layer, and 1 in the second.
     assert found == {"loss": 2.0, "expert_balance": 1.125, "dropped_tokens": 1.0}
     target = Target(metric="expert_balance", value=1.0, direction="at_most")
-    with pytest.raises(ConfigError, match="targets.0.metric=expert_balance is no quality"):
+    with pytest.raises(ConfigError, match="targets.0.metric=expert_balance is not a quality"):
         LanguageModelling().validate_target("targets.0", target, SyntheticTokens().spec())
 
 

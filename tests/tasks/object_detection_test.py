@@ -54,7 +54,7 @@ def test_detections_by_hand():
     scores = jnp.array([[0.9, 0.1], [0.8, 0.04], [0.7, 0.5], [0.05, jnp.nan]])
     found = np.asarray(detections(DetectionSearch(most=6, most_a_class=4), corners, scores))
     # Of the first class, box 1 overlaps box 0 by exactly a half and goes, box 2 by less; box 3 is
-    # not above 0.05. Of the second, boxes 2 and 0 stay; no number is no score.
+    # not above 0.05. Of the second, boxes 2 and 0 stay; no number is not a score.
     wanted = [(0, 0.9, 1), (2, 0.7, 1), (2, 0.5, 2), (0, 0.1, 2)]
     assert [(round(float(s), 4), int(c)) for s, c in found[:4, 4:]] == [w[1:] for w in wanted]
     np.testing.assert_array_equal(found[:4, :4], corners[jnp.array([w[0] for w in wanted])])

@@ -96,7 +96,7 @@ def test_the_best_span_is_that_of_all_pairs():
             pairs = [(i, j) for i in range(9) for j in range(i, min(9, i + longest))]
             wanted = max(pairs, key=lambda pair: starts[row, pair[0]] + ends[row, pair[1]])
             assert tuple(found[row].tolist()) == wanted
-    # A score that is no number gives no answer.
+    # A score that is not a number gives no answer.
     starts[0, 3] = math.nan
     assert best_spans(jnp.asarray(starts), jnp.asarray(ends), 3)[0].tolist() == [-1, -1]
 

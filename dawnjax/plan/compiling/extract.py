@@ -101,5 +101,5 @@ def extract_of(program: Program, memory_bytes: int) -> Extract:
 
 
 def _recomputed(program: Program) -> int:
-    names = {**program.ops, **program.collectives}  # one that is asynchronous is no op
+    names = {**program.ops, **program.collectives}  # one that is asynchronous is not an op
     return sum(int(run.runs) for run in names.values() if _RECOMPUTED in run.name)
