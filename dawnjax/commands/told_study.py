@@ -206,6 +206,8 @@ class Ladder:
         difference.
       sizes: Ascending.
       cautions: Where the sides of a size spent other work.
+      without_disturbed: Verdict on the trials that other work did not disturb, in words; empty
+        where it disturbed none.
     """
 
     word: str
@@ -220,6 +222,7 @@ class Ladder:
     change: Ends | None
     sizes: tuple[Rung, ...]
     cautions: tuple[str, ...]
+    without_disturbed: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ from dawnjax.study.at_budget import (
     other_clocks,
     other_steps,
 )
-from dawnjax.study.disturbed import disturbed
+from dawnjax.study.disturbed import Disturbed, disturbed
 from dawnjax.study.sides import Side, apart, refuse_shared_trials
 
 _ALONG = ("tokens", "flops", "seconds", "steps")
@@ -42,6 +42,8 @@ class Ladder:
       size_name: What a size counts, `parameters`; empty where the user gave it.
       sides: Of each size the paths or arms.
       margin: Ratio of speedups, or difference, that counts as no change; None if none does.
+      without: Verdict on the trials that other work did not disturb, in words; empty where none
+        was disturbed.
     """
 
     metric: str
@@ -55,6 +57,7 @@ class Ladder:
     trend: Trend
     margin: float | None
     cautions: tuple[str, ...]
+    without: str = ""
 
     def shown(self, found: Interval | None) -> Interval | None:
         """A gain in the reader's unit: the speedup of its logarithm, or the difference itself."""
@@ -101,12 +104,14 @@ class Ladder:
             for size, found in zip(self.sizes, self.gains, strict=True)
             if found.lacks
         ]
-        return [table, *lacking, "", self.sentence(), *(f"  caution: {it}" for it in self.cautions)]
+        said = [f"without the disturbed trials: {self.without}"] if self.without else []
+        cautions = [f"  caution: {it}" for it in self.cautions]
+        return [table, *lacking, "", self.sentence(), *said, *cautions]
 
     def sentence(self) -> str:
         """The verdict in one line."""
         found = self.trend
-        text = f"verdict of the ladder {self.budget}: {self._trend_text}: {found.why}"
+        text = f"verdict of the ladder {self.budget}: {self.trend_text}: {found.why}"
         change = self.shown(found.change)
         if change is not None:
             first, last = (f"{size:,.10g}" for size in (self.sizes[0], self.sizes[-1]))
@@ -141,7 +146,8 @@ class Ladder:
         return "some" if 1 in signs else "none"
 
     @property
-    def _trend_text(self) -> str:
+    def trend_text(self) -> str:
+        """The trend in words, of a gain or of a loss."""
         word, shows = self.trend.word, self.shows
         if word == UNDECIDED:
             return word
@@ -193,6 +199,7 @@ class Ladder:
             "change": _json(self.shown(self.trend.change)),
             "sizes": rows,
             "cautions": list(self.cautions),
+            "without_disturbed": self.without,
         }
 
 
@@ -250,6 +257,47 @@ def ladder(
     pairs = [pairs[place] for place in order]
     at = budget or Budget(END)
     unit = at.unit if at.amount is not None else _unit(every)
+    ascending = tuple(known[place] for place in order)
+    found = _judged(pairs, ascending, at, unit, name, direction, margin)
+    found = dataclasses.replace(
+        found,
+        size_name="" if sizes else "parameters",
+        cautions=tuple(_cautions(pairs, at, unit, ascending)),
+    )
+    if unit not in ("seconds", "usd"):
+        return found
+    # What other work disturbs is the time that a trial took.
+    calm = [disturbed(first.entry.trials, second.entry.trials) for first, second in pairs]
+    if not any(calm):
+        return found
+    lacking = [f"{size:,.10g}" for size, it in zip(ascending, calm, strict=True) if it and it.alone]
+    if lacking:
+        without = f"not told: a side has none at {' and '.join(lacking)}"
+    else:
+        left = [_without(pair, it) for pair, it in zip(pairs, calm, strict=True)]
+        again = _judged(left, ascending, at, unit, name, direction, margin)
+        without = f"{again.trend_text}: {again.trend.why}"
+    return dataclasses.replace(found, without=without)
+
+
+def _without(pair: tuple[Side, Side], found: Disturbed | None) -> tuple[Side, Side]:
+    if found is None:
+        return pair
+    entries = found.entries_left([side.entry for side in pair])
+    a, b = (dataclasses.replace(it, entry=e) for it, e in zip(pair, entries, strict=True))
+    return a, b
+
+
+def _judged(
+    pairs: Sequence[tuple[Side, Side]],
+    sizes: tuple[float, ...],
+    at: Budget,
+    unit: str,
+    metric: str,
+    direction: str,
+    margin: float | None,
+) -> Ladder:
+    """Gains and trend of pairs in ascending order of their sizes, without cautions."""
     drawn = [tuple(curves(it.entry, unit, metric, it.given) for it in pair) for pair in pairs]
     # Trials of one evaluation have no curve that says what equal quality takes.
     has_curves = unit != END and all(
@@ -259,19 +307,18 @@ def ladder(
     gains = tuple(gain(a, b, at.amount, direction) for a, b in drawn)
     if has_curves:
         margin = MARGIN if margin is None else margin
-    ascending = tuple(known[place] for place in order)
     return Ladder(
-        metric=name,
+        metric=metric,
         direction=direction,
         budget=at,
         unit=unit if has_curves else "",
-        sizes=ascending,
-        size_name="" if sizes else "parameters",
+        sizes=sizes,
+        size_name="",
         sides=tuple((first.given, second.given) for first, second in pairs),
         gains=gains,
-        trend=trend(ascending, gains, math.log1p(margin) if margin and has_curves else margin),
+        trend=trend(sizes, gains, math.log1p(margin) if margin and has_curves else margin),
         margin=margin,
-        cautions=tuple(_cautions(pairs, at, unit, ascending)),
+        cautions=(),
     )
 
 

@@ -1,5 +1,6 @@
 """`dawnjax study --kind=ladder` and `dawnjax compare --ladder`: one change at several sizes."""
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -11,9 +12,15 @@ from made_runs import write_run
 from dawnjax.__main__ import main
 from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.errors import ConfigError
+from dawnjax.other_logs.columns import BY_NAME
+from dawnjax.other_logs.reading import read_entry
+from dawnjax.statistics.ladder import HOLDS
+from dawnjax.study.at_budget import Budget
 from dawnjax.study.design import Arm, Study, arms_of, trials_of
 from dawnjax.study.figures import figures
+from dawnjax.study.ladder import ladder as ladder_of
 from dawnjax.study.reading import trials_over
+from dawnjax.study.sides import Side
 
 SIZES = "1e6,4e6,16e6"
 
@@ -94,11 +101,11 @@ def test_a_side_that_spends_more_is_told(tmp_path, capsys):
     assert "caution: at 1,000,000 A ends at 10,000 tokens and B at 15,000 tokens" in text
 
 
-def logs(folder, rows_of):
-    """Six folders of five logs; `rows_of(side, size, step, offset)` is what a row has."""
+def logs(folder, rows_of, count=5):
+    """Six folders of logs; `rows_of(side, size, step, offset)` is what a row has."""
     paths = [str(folder / f"{name}{size}") for size in range(3) for name in "ab"]
     for number, path in enumerate(paths):
-        for trial, offset in enumerate(normal(0, 0.002, 5, number)):
+        for trial, offset in enumerate(normal(0, 0.002, count, number)):
             rows = [
                 {"step": step} | rows_of("ab"[number % 2], number // 2, step, offset)
                 for step in range(5, 101, 5)
@@ -136,6 +143,39 @@ def test_sides_that_end_at_other_steps_are_told(tmp_path, capsys):
         "at 1,000,000 A ends at 100 steps and B at 80 steps (means): the sides were not trained "
         "alike"
     )
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_ladder_in_seconds_is_judged_without_disturbed_trials_too(tmp_path, alone):
+    """B is 1.2 times as fast at each size; at the largest, other work made a trial of it slow."""
+
+    def rows_of(side, size, step, offset):
+        return {"seconds": step, "val_loss": 4 - (0.024 if side == "b" else 0.02) * step + offset}
+
+    paths = logs(tmp_path, rows_of, count=6)
+    sides = [Side(given=path, entry=read_entry(Path(path), BY_NAME)) for path in paths]
+    pairs = list(zip(sides[::2], sides[1::2], strict=True))
+    budget = Budget("seconds", 80.0)
+    calm = ladder_of(pairs, sizes=[1, 2, 3], budget=budget)
+    assert calm.trend.word == HOLDS and not calm.without
+
+    a, b = pairs[-1]
+    for place in range(6 if alone else 1):
+        trial = b.entry.trials[place]
+        load = {"others_fraction": 0.3, "stolen_fraction": 0.0, "limit_fraction": 0.05}
+        rows = [
+            dataclasses.replace(row, seconds_since_run_start=3.0 * (row.step or 0))
+            for row in trial.evaluations
+        ]
+        slow = dataclasses.replace(trial, load=load, evaluations=tuple(rows))
+        trials = [*b.entry.trials[:place], slow, *b.entry.trials[place + 1 :]]
+        b = dataclasses.replace(b, entry=dataclasses.replace(b.entry, trials=tuple(trials)))
+    found = ladder_of([*pairs[:-1], (a, b)], sizes=[1, 2, 3], budget=budget)
+    assert found.trend.word != HOLDS
+    without = "not told: a side has none at 3" if alone else "the gain holds: "
+    assert found.without.startswith(without)
+    assert f"without the disturbed trials: {found.without}" in found.lines()
+    assert found.to_json()["without_disturbed"] == found.without
 
 
 @pytest.mark.parametrize(
