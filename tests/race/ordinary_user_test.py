@@ -14,21 +14,22 @@ AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="these tests run as they 
 
 @AS_ROOT
 @pytest.mark.processes
-@pytest.mark.parametrize("name", ["sandbox_test", "cheats_test", "recipes_test", "programs_test"])
-def test_as_an_ordinary_user(name):
-    passes(pytest_as_user(HERE / f"{name}.py", "not long and not parity"))
+def test_as_an_ordinary_user():
+    names = ("sandbox_test", "cheats_test", "recipes_test", "programs_test")
+    files = [HERE / f"{name}.py" for name in names]
+    passes(pytest_as_user("not long and not parity", *files))
 
 
 @AS_ROOT
 @pytest.mark.parity
 def test_programs_in_pytorch_as_an_ordinary_user():
-    passes(pytest_as_user(HERE / "programs_test.py", "parity"))
+    passes(pytest_as_user("parity", HERE / "programs_test.py"))
 
 
 @AS_ROOT
 @pytest.mark.long
-def test_the_whole_guide_as_an_ordinary_user():
-    passes(pytest_as_user(HERE / "guide_test.py", "long"))
+def test_the_whole_guide_and_the_other_cheats_as_an_ordinary_user():
+    passes(pytest_as_user("long", HERE / "guide_test.py", HERE / "recipes_test.py"))
 
 
 def passes(done):

@@ -58,8 +58,23 @@ def ran(course, tmp_path, act="pass", more=""):
     return heat, weights
 
 
-def test_an_own_optimizer_races(course, tmp_path):
-    heat, weights = ran(course, tmp_path)
+PEEKS = """
+import numpy as np
+from dawnjax.input_pipeline.datasets.digits import Digits
+found = None
+try:
+    found = Digits().load("eval")
+except Exception as error:
+    assert "cannot be read" in str(error) or "digits" in str(error), error
+assert found is None, "the examples to evaluate are here"
+"""
+
+
+def test_an_own_optimizer_races_and_sees_no_examples_to_evaluate(course, tmp_path):
+    more = f"\nclass Lazy:\n    TEXT = {PEEKS!r}\n"
+    # Where the recipe is submitted the data are there, as on every machine of an entrant.
+    act = 'import os; os.path.isdir("/race") and exec(Lazy.TEXT)'
+    heat, weights = ran(course, tmp_path, act, more)
     assert weights.fault == "" and weights.quality is not None and 0.5 < weights.quality < 1
     assert heat.seconds > 0 and heat.preparation_seconds > 0
 
@@ -79,31 +94,13 @@ threading.Thread(target=early, daemon=True).start()
 """
 
 
+@pytest.mark.long
 def test_who_says_done_at_once_has_saved_nothing(course, tmp_path):
     heat, weights = ran(course, tmp_path, more=EARLY)
     assert weights.fault == NO_WEIGHTS and not weights.reached and heat.seconds > 0
 
 
-PEEKS = """
-import numpy as np
-from dawnjax.input_pipeline.datasets.digits import Digits
-found = None
-try:
-    found = Digits().load("eval")
-except Exception as error:
-    assert "cannot be read" in str(error) or "digits" in str(error), error
-assert found is None, "the examples to evaluate are here"
-"""
-
-
-def test_the_examples_to_evaluate_are_not_there(course, tmp_path):
-    more = f"\nclass Lazy:\n    TEXT = {PEEKS!r}\n"
-    # Where the recipe is submitted the data are there, as on every machine of an entrant.
-    act = 'import os; os.path.isdir("/race") and exec(Lazy.TEXT)'
-    _, weights = ran(course, tmp_path, act, more)
-    assert weights.fault == "" and dataclasses.is_dataclass(weights)
-
-
+@pytest.mark.long
 @pytest.mark.parametrize("stops_in_time", [True, False])
 def test_at_a_budget_of_seconds_a_recipe_must_have_saved(course, stops_in_time):
     amount = 60 if stops_in_time else 3

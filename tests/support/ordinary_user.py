@@ -1,8 +1,8 @@
 """Tests that no root may run: a judge of strangers' code refuses to be one.
 
-Where the tests run as root, `pytest_as_user` runs a file's tests as the user `nobody`. That user
-may not look into root's folders, such as one with Python itself; in a mount namespace of its own it
-sees the few that it needs.
+Where the tests run as root, `pytest_as_user` runs tests as the user `nobody`. That user may not
+look into root's folders, such as one with Python itself; in a mount namespace of its own it sees
+the few that it needs.
 """
 
 import os
@@ -24,15 +24,15 @@ def skip_as_root() -> None:
         pytest.skip("no root judges: tests/race/ordinary_user_test.py runs this as another user")
 
 
-def pytest_as_user(file: Path, marks: str) -> subprocess.CompletedProcess[str]:
-    """Run the tests of a file that have some marks as `nobody`."""
+def pytest_as_user(marks: str, *files: Path) -> subprocess.CompletedProcess[str]:
+    """Run the tests of files that have some marks as `nobody`."""
     # Not in pytest's own folder, which each session makes root's alone again.
     with tempfile.TemporaryDirectory(prefix="dawnjax-nobody-") as folder:
         Path(folder).chmod(0o755)
-        return _run(file, marks, Path(folder))
+        return _run(marks, files, Path(folder))
 
 
-def _run(file: Path, marks: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def _run(marks: str, files: tuple[Path, ...], folder: Path) -> subprocess.CompletedProcess[str]:
     place = folder / "of_nobody"
     place.mkdir()
     os.chown(place, NOBODY, NOBODY)
@@ -40,7 +40,7 @@ def _run(file: Path, marks: str, folder: Path) -> subprocess.CompletedProcess[st
     wanted = [sys.base_prefix, sys.prefix, ROOT, *([data] if data else [])]
     inner = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--"]
     inner += [sys.executable, "-m", "pytest", "-rs", "-p", "no:cacheprovider", "-m", marks]
-    inner += [f"--basetemp={place}/tests", str(file)]
+    inner += [f"--basetemp={place}/tests", *map(str, files)]
     script = "\n".join(["set -e", *_opened(list(map(Path, wanted)), folder), shlex.join(inner)])
     environment = {**os.environ, "HOME": str(place), "PYTHONDONTWRITEBYTECODE": "1"}
     environment.pop("DAWNJAX_TEST_CACHE", None)
