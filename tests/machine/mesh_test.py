@@ -75,7 +75,12 @@ def test_a_host_s_rows_of_a_pod_are_not_adjacent():
 
 @pytest.mark.processes
 @pytest.mark.parametrize(
-    ("num_processes", "tasks"), [(2, list(torus_worker.TASKS)), (4, ["images"])]
+    ("num_processes", "tasks"),
+    [
+        (2, ["text, rows on two devices"]),
+        pytest.param(2, list(torus_worker.TASKS), marks=pytest.mark.long),
+        pytest.param(4, ["images"], marks=pytest.mark.long),
+    ],
 )
 def test_the_order_of_a_torus_changes_no_number(num_processes, tasks):
     address = f"127.0.0.1:{free_port()}"
