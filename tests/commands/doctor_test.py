@@ -4,11 +4,15 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from quick_compilation import REPEATED, flags_with
 from told import told
 
 from dawnjax import doctor
 
 H200 = {"platform": "gpu", "kind": "NVIDIA H200", "dtype": "bfloat16"}
+
+SMALL = ("--model.width=32", "--model.mlp_width=64", "--model.num_layers=1", "--model.num_heads=2")
+SMALL += ("--model.num_kv_heads=2", "--global_batch_size=48", "--data.num_train_tokens=16384")
 
 
 def devices(*rates: tuple[float, float], memory: float = 140e9) -> list:
@@ -24,7 +28,8 @@ def machine(root: Path, *files: str) -> Path:
 
 @pytest.mark.processes
 def test_a_cpu_works_and_has_nothing_to_compare_with(capsys, monkeypatch):
-    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
+    monkeypatch.setenv("XLA_FLAGS", flags_with(REPEATED, "", num_devices=2))
+    monkeypatch.setattr(doctor, "_RUN", (*doctor._RUN, *SMALL))
     found = {row["part"]: row for row in told(capsys, "doctor")["parts"]}
     states = {part: row["state"] for part, row in found.items()}
     assert states == {
