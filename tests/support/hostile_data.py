@@ -268,5 +268,5 @@ SAMPLE = (
     "text of one line of 10 MB",
     "a label of 2**62",
     "a link to itself as a class",
-    *hostile_objects.CASES,
+    *(name for name in hostile_objects.CASES if name not in hostile_objects.AS_LONG),
 )

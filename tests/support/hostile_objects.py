@@ -115,3 +115,6 @@ CASES: dict[str, tuple[str, Maker, str]] = {
     ),
 }
 """Hostile images with objects by name."""
+
+AS_LONG = ("20,000 objects of 8,192 pixels", "a mask of 40,000 polygons")
+"""Those that are ended by the bound on time too, as the object of 20,000 polygons is."""
