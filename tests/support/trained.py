@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,19 +60,28 @@ def restored_checkpoint(recipe: Recipe, run_dir: Path) -> Restored:
 
 
 @contextlib.contextmanager
-def failing_at_call(number: int) -> Iterator[None]:
-    """Lets a run fail at a call of its train program, counted from 1, as if it were killed."""
+def at_call(number: int, act: Callable[[], object]) -> Iterator[None]:
+    """Does something after a call of a run's train program, counted from 1."""
     real, calls = CallQueue.add, []
 
     def add(queue: CallQueue, metrics: Any, num_steps: int) -> None:
         real(queue, metrics, num_steps)
         calls.append(num_steps)
         if len(calls) == number:
-            raise RuntimeError("as if killed")
+            act()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CallQueue, "add", add)
         yield
+
+
+def failing_at_call(number: int) -> contextlib.AbstractContextManager[None]:
+    """Lets a run fail at a call of its train program, counted from 1, as if it were killed."""
+
+    def fail() -> None:
+        raise RuntimeError("as if killed")
+
+    return at_call(number, fail)
 
 
 def saves_of(run_dir: Path) -> dict[SavePoint, Path]:

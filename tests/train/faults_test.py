@@ -27,8 +27,9 @@ from fault_runs import (
     wait_for,
     why_not_the_same_end,
 )
-from trained import final_state_of, result_of, saves_of
+from trained import at_call, final_state_of, result_of, saves_of
 
+from dawnjax.__main__ import main
 from dawnjax.checkpoints.saved import SavePoint
 from dawnjax.commands.check import check_run
 
@@ -53,11 +54,12 @@ def run_and_kill(argv: list[str], run_dir: Path, step: int, delay_seconds: float
     return process.returncode == -signal.SIGKILL
 
 
+@pytest.mark.long
 @pytest.mark.processes
-@pytest.mark.parametrize("count", [1, pytest.param(100, marks=pytest.mark.long)])
 def test_killed_at_random_moments_and_resumed_ends_the_same(
-    count, uninterrupted, tmp_path, compile_cache, campaign
+    uninterrupted, tmp_path, compile_cache, campaign
 ):
+    """At each change test_the_clock_counts_all_but_the_gap kills one run after a save."""
     kills = campaign(
         "kills",
         "`train` on one host, killed at a random moment, once or twice a run, and resumed",
@@ -66,7 +68,7 @@ def test_killed_at_random_moments_and_resumed_ends_the_same(
     choose = random.Random(0)
     last_step = result_of(uninterrupted)["steps"]
     number = num_kills = 0
-    while num_kills < count:
+    while num_kills < 100:
         number += 1
         run_dir = tmp_path / str(number)
         moments = []
@@ -196,12 +198,12 @@ def test_a_lost_terminal_saves_and_ends(tmp_path, compile_cache):
     assert final_state_of(run_dir)[0] == result["steps"] >= 20
 
 
-@pytest.mark.processes
-def test_killed_between_the_target_and_the_last_save(tmp_path, compile_cache):
+@pytest.mark.compiles
+def test_killed_between_the_target_and_the_last_save(tmp_path, compile_cache, kept_programs):
     """Resume from the log up to the evaluation, and from an older checkpoint."""
     flags = ("--targets.0.value=100.0", "--checkpoint.every_steps=20")
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    assert run(command(whole, compile_cache, *flags)).returncode == 0
+    assert main(command(whole, compile_cache, *flags)[3:]) == 0
     reached = final_state_of(whole)[0]
     shutil.copytree(whole, killed)
     (killed / "result.json").unlink()
@@ -211,8 +213,7 @@ def test_killed_between_the_target_and_the_last_save(tmp_path, compile_cache):
     last = next(i for i, line in enumerate(lines) if '"reached":true' in line)
     log.write_text("".join(lines[: last + 1]))
 
-    done = run(command(killed, compile_cache, *flags))
-    assert done.returncode == 0, done.stderr
+    assert main(command(killed, compile_cache, *flags)[3:]) == 0
     assert restored_step(killed) < reached
     step, state = final_state_of(killed)
     assert step == reached == result_of(killed)["steps"]
@@ -256,6 +257,8 @@ def test_the_clock_counts_all_but_the_gap(
     last = next(event["t"] for event in reversed(second) if event["event"] == "evaluation")
     by_hand = max(event["t"] for event in first) - started + last
     result = result_of(run_dir)
+    assert result["interruptions"] == 1
+    assert sum(result["phases"].values()) == pytest.approx(result["total_seconds"], abs=1e-3)
     seconds = result["evaluations"][-1]["seconds_since_run_start"]
     assert seconds == pytest.approx(by_hand, abs=1e-4)
     assert second[0]["boot_seconds"] - second[0]["t"] - first[-1]["boot_seconds"] > 0.4
@@ -264,19 +267,22 @@ def test_the_clock_counts_all_but_the_gap(
     assert_same_end(run_dir, uninterrupted)
 
 
-@pytest.mark.processes
-def test_a_log_that_lost_its_end_understates_no_time(tmp_path, compile_cache):
+@pytest.mark.compiles
+def test_a_log_that_lost_its_end_understates_no_time(
+    tmp_path, compile_cache, kept_programs, capsys
+):
     run_dir = tmp_path / "run"
-    argv = command(run_dir, compile_cache)
-    stopped_once(lambda: steps_reached(run_dir, 110), argv, run_dir, signal.SIGTERM)
+    argv = command(run_dir, compile_cache)[3:]
+    with at_call(55, lambda: signal.raise_signal(signal.SIGTERM)):  # after step 110
+        assert main(argv) == 5
     before = result_of(run_dir)
     log = run_dir / "log.jsonl"
     lines = log.read_bytes().splitlines(keepends=True)
     start = next(i for i, line in enumerate(lines) if b'"event":"run_start"' in line)
     log.write_bytes(b"".join(lines[: start + 4]))
-    done = run(argv)
-    assert done.returncode == 3, done.stderr
-    assert "the end of an earlier log was lost" in " ".join(done.stdout.split())
+    capsys.readouterr()
+    assert main(argv) == 3
+    assert "the end of an earlier log was lost" in " ".join(capsys.readouterr().out.split())
     result = result_of(run_dir)
     assert result["interruptions"] == 1 and len(result["first_losses"]) == 10
     # The last save was made after the last evaluation of the first attempt.
