@@ -8,21 +8,18 @@ from pathlib import Path
 
 from benchmarks import workers
 
-_NOT_BENCHMARKS = (
-    *("__init__", "__main__", "harness", "compared", "workers", "step_settings", "our_steps"),
-    *("pytorch_steps", "pytorch_images", "pytorch_settings", "pytorch_optimizers", "pytorch_trial"),
-    *("recipe_import", "machine_load"),
-)
+_SIDES_OF_STEPS = ("our_steps", "pytorch_steps")
 
 
 def main() -> int:
-    folder = Path(__file__).parent
-    names = sorted(p.stem for p in folder.glob("*.py") if p.stem not in _NOT_BENCHMARKS)
+    texts = {path.stem: path.read_text() for path in Path(__file__).parent.glob("[a-z]*.py")}
+    runnable = sorted(name for name, text in texts.items() if '== "__main__":' in text)
+    names = [name for name in runnable if name not in _SIDES_OF_STEPS]
     if len(sys.argv) < 2 or sys.argv[1] in ("--help", "-h"):
         print(__doc__ or "")
         for name in names:
-            doc = ast.get_docstring(ast.parse((folder / f"{name}.py").read_text())) or ""
-            print(f"  {name:18} {doc.splitlines()[0]}")
+            doc = ast.get_docstring(ast.parse(texts[name])) or ""
+            print(f"  {name:22} {doc.splitlines()[0]}")
         return 0
     name = sys.argv[1]
     if name not in names:

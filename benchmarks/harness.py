@@ -71,20 +71,6 @@ class Rounds:
         """Every round; statistics are computed when they are shown."""
         return {"unit": self.unit, "first": self.first, "second": self.second}
 
-    def row(self, name: str, digits: int = 3) -> list[str]:
-        """Row under `head`: both medians, the ratio and its interval."""
-        return [
-            f"{name}, {self.unit}" if self.unit else name,
-            *(f"{median:.{digits}f}" for median in self.medians),
-            f"{self.ratio.value:.3f}",
-            self.ratio.ends_text(),
-        ]
-
-
-def head(first: str, second: str) -> list[str]:
-    """Head of a table of `Rounds.row`."""
-    return ["", first, second, "ratio", "95 % interval"]
-
 
 def alternate(
     first: Callable[[], float],
@@ -165,6 +151,14 @@ class Results:
         beside.write_text(text)
         beside.replace(self.path)  # a reader, or a time limit, never meets half a file
 
+    def show(self, table: str) -> None:
+        """Print the result as that table of the pages shows it, and the file's path."""
+        from benchmarks import tables  # which imports this module
+
+        head, *rows = tables.TABLES[table].rows([(self.path.stem, self._record)])
+        print(of_words(head, rows).to_text())
+        print(self.path)
+
 
 def folder() -> Path:
     """Folder of results, created if missing."""
@@ -190,18 +184,6 @@ def environment() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "versions": installed,
     }
-
-
-def write(name: str, record: dict[str, Any]) -> Path:
-    """Write a record with its environment to `NAME.json`; return the path."""
-    results = Results(name)
-    results.add(**record)
-    return results.path
-
-
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Rows as aligned text, the first one as the head."""
-    return of_words(rows[0], rows[1:]).to_text()
 
 
 def _accelerators() -> list[str]:

@@ -1,4 +1,4 @@
-"""Examples a second and a core of the host's input: photographs, prepared squares, packed text.
+"""Images a second and a core that the host decodes and feeds: photographs and prepared squares.
 
     python -m benchmarks image_input --archive=imagenet_sample_300.tar
 
@@ -8,17 +8,14 @@ and the ratio to Pillow has its interval.
 - decode: a JPEG file to the middle square of 256 pixels, which `prepare` keeps. Pillow does what
   torchvision's Resize(256) and CenterCrop(256) do with it: open, convert to RGB, resize
   antialiased, cut.
-- decode for training: the same square against Pillow's RandomResizedCrop(224). Our random rectangle
-  is cut on the device.
 - cut: a JPEG file to a random part of 224 pixels, as `--data.form=photographs` has it, against
   Pillow's RandomResizedCrop(224).
 - feed: a batch of 64 random prepared squares copied from the memory map, all that the host does for
   a training step, against Pillow as in the line before.
-- text: a batch of packed rows copied from the memory map; a rate alone, tokens of both sides.
 
 The squares of both sides must be alike: the mean difference over all photographs is checked.
-Finally a consumer at the pace of an accelerator measures its share of time spent waiting, for
-squares and for random parts of photographs.
+Finally a consumer of squares at the pace of an accelerator measures its share of time spent
+waiting.
 """
 
 import argparse
@@ -36,20 +33,16 @@ import numpy as np
 from benchmarks import harness
 from dawnjax.input_pipeline.reading.batches import ExampleOrder, host_batch
 from dawnjax.input_pipeline.reading.image_files import decode_part, decode_square
-from dawnjax.input_pipeline.reading.photographs import SIDE, Photographs, random_part
+from dawnjax.input_pipeline.reading.photographs import SIDE, random_part
 
 BATCH_SIZE = 64
 CROP = 224
 LARGEST_DIFFERENCE = 1.5
 """Of 255 levels, in the mean over all photographs: above it the squares are not the same."""
 
-TEXT_ROWS, TEXT_LENGTH, TEXT_BATCH = 20_000, 256, 128
-"""Rows of made-up tokens, as long as those of the WMT recipes, and rows in a batch."""
-
 PACED_BATCH = 256
 PACED_STEPS = 100
 PACED_ROUNDS = 10
-PHOTOGRAPH_STEPS, PHOTOGRAPH_ROUNDS = 10, 3
 
 
 def main() -> int:
@@ -60,9 +53,7 @@ def main() -> int:
     parser.add_argument(
         "--pace", type=int, default=12_000, help="images a second that the consumer takes"
     )
-    parser.add_argument(
-        "--photographs", action="store_true", help="measure `cut` and its wait alone"
-    )
+    parser.add_argument("--name", default="image_input", help="of the result file")
     arguments = parser.parse_args()
     import cv2
 
@@ -70,67 +61,46 @@ def main() -> int:
     files = read_files(arguments.archive)
     some = files[:: max(1, len(files) // arguments.images)][: arguments.images]
     random = np.random.default_rng(0)
-    name = "image_input_photographs" if arguments.photographs else "image_input"
-    results = harness.Results(name, unit="a second of CPU time of one thread")
-    parts = {"image": photographs_of(files).drawn_parts(CROP)}
-    paced = [("photographs", parts, PHOTOGRAPH_STEPS, PHOTOGRAPH_ROUNDS)]
-
-    def cut() -> int:
-        return len([our_crop(content, random) for content in some])
-
-    def crop() -> int:
-        return len([pillow_crop(content, random) for content in some])
-
-    settings: dict[str, tuple[Callable[[], int], Callable[[], int]]] = {"cut": (cut, crop)}
+    results = harness.Results(arguments.name, unit="a second of CPU time of one thread")
     with tempfile.TemporaryDirectory() as folder:
-        if not arguments.photographs:
-            squares = [decode_square(content, SIDE) for content in files]
-            results.add(same_squares=compare_squares(files, squares))
-            path = Path(folder) / "images.npy"
-            np.save(path, np.stack(squares))
-            examples = {"image": np.load(path, mmap_mode="r")}
-            feed = feeder(examples, BATCH_SIZE)
-            paced.append(("squares", examples, PACED_STEPS, PACED_ROUNDS))
+        squares = [decode_square(content, SIDE) for content in files]
+        results.add(same_squares=compare_squares(files, squares))
+        path = Path(folder) / "images.npy"
+        np.save(path, np.stack(squares))
+        examples = {"image": np.load(path, mmap_mode="r")}
+        feed = feeder(examples, BATCH_SIZE)
 
-            def decode() -> int:
-                return len([decode_square(content, SIDE) for content in some])
+        def crop() -> int:
+            return len([pillow_crop(content, random) for content in some])
 
-            def pillow() -> int:
-                return len([pillow_square(content) for content in some])
-
-            settings |= {
-                "decode": (decode, pillow),
-                "decode for training": (decode, crop),
-                "feed": (lambda: sum(feed() for _ in range(10)), crop),
-            }
-            tokens = text_rates(Path(folder), arguments.rounds)
-            median = np.median(tokens)
-            results.add(text={"unit": "tokens/s/core", "rates": tokens, "median": median})
-            print(f"text: {median:,.0f} tokens/s/core")
-        rows = [harness.head("ours", "Pillow")]
-        for name, (ours, theirs) in settings.items():
+        sides: dict[str, tuple[Callable[[], int], Callable[[], int]]] = {
+            "decode": (
+                lambda: len([decode_square(content, SIDE) for content in some]),
+                lambda: len([pillow_square(content) for content in some]),
+            ),
+            "cut": (lambda: len([our_crop(content, random) for content in some]), crop),
+            "feed": (lambda: sum(feed() for _ in range(10)), crop),
+        }
+        for name, (ours, theirs) in sides.items():
             comparison = harness.alternate(
                 lambda run=ours: rate(run),
                 lambda run=theirs: rate(run),
                 arguments.rounds,
                 unit="images/s/core",
             )
-            results.add(**{name.replace(" ", "_"): comparison.to_json()})
-            rows.append(comparison.row(name, digits=0))
-        print(harness.table(rows))
-        waited = {}
-        for of, held, steps, rounds in paced:
-            waits = [paced_wait(held, arguments.pace, steps) for _ in range(rounds)]
-            waited[of] = {
+            results.add(**{name: comparison.to_json()})
+        waits = [paced_wait(examples, arguments.pace) for _ in range(PACED_ROUNDS)]
+        results.add(
+            paced={
                 "images_per_second": arguments.pace,
                 "batch_size": PACED_BATCH,
-                "steps": steps,
+                "steps": PACED_STEPS,
                 "input_wait_fractions": waits,
             }
-            shown = ", ".join(f"{wait:.2%}" for wait in waits)
-            print(f"waited for {of} at {arguments.pace:,} images a second: {shown}")
-        results.add(paced=waited)
-    print(f"written: {results.path}")
+        )
+    shown = ", ".join(f"{wait:.2%}" for wait in waits)
+    print(f"waited at {arguments.pace:,} images a second: {shown}")
+    results.show("image_input")
     return 0
 
 
@@ -175,10 +145,6 @@ def our_crop(content: bytes, random: np.random.Generator) -> np.ndarray:
     return decode_part(content, CROP, lambda height, width: random_part(height, width, draws))
 
 
-def photographs_of(files: list[bytes]) -> Photographs:
-    return Photographs(np.zeros(len(files), np.int32), lambda index: (files[index], f"{index}:"))
-
-
 def compare_squares(files: list[bytes], squares: list[np.ndarray]) -> dict[str, Any]:
     """Check our squares against Pillow's of the same rectangle.
 
@@ -220,26 +186,7 @@ def feeder(examples: dict[str, np.ndarray], batch_size: int) -> Callable[[], int
     return feed
 
 
-def text_rates(folder: Path, rounds: int) -> list[float]:
-    """Tokens a second of CPU time, source and target together, in each round."""
-    random = np.random.default_rng(0)
-    examples = {}
-    for name, dtype in (
-        ("source", np.uint16),
-        ("target", np.uint16),
-        ("source_segments", np.uint8),
-        ("target_segments", np.uint8),
-    ):
-        array = random.integers(0, 200, (TEXT_ROWS, TEXT_LENGTH), dtype)
-        np.save(folder / f"{name}.npy", array)
-        examples[name] = np.load(folder / f"{name}.npy", mmap_mode="r")
-    feed = feeder(examples, TEXT_BATCH)
-    tokens_a_row = 2 * TEXT_LENGTH
-    feed()
-    return [tokens_a_row * rate(lambda: sum(feed() for _ in range(200))) for _ in range(rounds)]
-
-
-def paced_wait(examples: dict[str, Any], images_per_second: int, steps: int) -> float:
+def paced_wait(examples: dict[str, np.ndarray], images_per_second: int) -> float:
     """Fraction of a consumer's time that it waits for batches that a thread reads ahead.
 
     The consumer takes a batch, is busy for as long as an accelerator of that pace, and takes the
@@ -250,13 +197,14 @@ def paced_wait(examples: dict[str, Any], images_per_second: int, steps: int) -> 
     order = ExampleOrder(seed=0, num_train_examples=len(examples["image"]))
     rows = slice(0, PACED_BATCH)
     batches = (
-        host_batch(examples, order.steps(step, 1, PACED_BATCH), rows) for step in range(steps + 1)
+        host_batch(examples, order.steps(step, 1, PACED_BATCH), rows)
+        for step in range(PACED_STEPS + 1)
     )
     with Prefetch(batches, 2) as prefetch:
         next(prefetch)  # the run's first batch, before which nothing can be read ahead
         prefetch.wait_seconds = 0.0
         started = time.perf_counter()
-        for count in range(1, steps + 1):
+        for count in range(1, PACED_STEPS + 1):
             busy_until = started + prefetch.wait_seconds + count * PACED_BATCH / images_per_second
             time.sleep(max(0.0, busy_until - time.perf_counter()))
             next(prefetch)

@@ -7,31 +7,20 @@ that of another JAX. A cell that cannot be compiled, because the data are neithe
 published or because the compiler refuses, keeps the reason. Cells that the file already has, of the
 same versions, are skipped, so a run that was stopped goes on. After a change of models or of steps,
 remove the file.
-
-The chips of a platform share a process that has imported everything and starts another for each
-cell: on two busy cores the imports took longer than many of the programs.
 """
 
 import argparse
 import contextlib
 import importlib.metadata
 import json
-import multiprocessing
-import os
-import signal
 import sys
-import tempfile
 import time
-from collections.abc import Iterable
-from multiprocessing.connection import Connection
-from multiprocessing.queues import Queue
-from typing import Any, NamedTuple
+from typing import Any
 
 from benchmarks import harness
 from dawnjax.config.experiment_modules import experiment_names
-from dawnjax.plan.compiling import compilers
-from dawnjax.plan.compiling.assigned import leave
-from dawnjax.plan.compiling.compiled import COMPILE_SECONDS
+from dawnjax.errors import RunError
+from dawnjax.plan.compiling import memory
 from dawnjax.plan.hardware.systems import parse_system
 
 CHIPS = "h100,v5p,v6e"
@@ -47,18 +36,9 @@ ARRANGED = {
 
 PACKAGES = ("jax", "libtpu", "jax-cuda13-plugin")
 
+
 Rows = dict[tuple[str, str], dict[str, Any]]
 """By experiment and system."""
-
-
-FORK = multiprocessing.get_context("fork")
-"""No thread of JAX runs yet where a process is forked."""
-
-
-class Cell(NamedTuple):
-    experiment: str
-    system: str
-    flags: tuple[str, ...]
 
 
 def main() -> int:
@@ -75,22 +55,14 @@ def main() -> int:
     name = f"plan_memory_jax_{'.'.join(versions['jax'].split('.')[:2])}"
     results = harness.Results(name, packages=versions)
     known = _earlier(name, versions)
-    wanted: dict[str, list[Cell]] = {}
     for experiment in arguments.experiments or experiment_names():
         devices, flags = ARRANGED.get(experiment, (DEVICES, ()))
         for chip in arguments.on.split(","):
-            cell = Cell(experiment, f"{chip}:{devices}", flags)
-            if cell[:2] not in known:
-                platform = parse_system(cell.system).accelerator.device.platform
-                wanted.setdefault(platform, []).append(cell)
-    rows: Queue[dict[str, Any]] = FORK.Queue()
-    for platform, cells in wanted.items():
-        FORK.Process(target=_compile_all, args=(platform, cells, rows)).start()
-    for _ in range(sum(map(len, wanted.values()))):
-        row = rows.get()
-        known[row["experiment"], row["system"]] = row
-        results.add(rows=[known[cell] for cell in sorted(known)])
-        print(row, flush=True)
+            system = f"{chip}:{devices}"
+            if (experiment, system) not in known:
+                row = known[experiment, system] = _row(experiment, system, flags)
+                results.add(rows=[known[cell] for cell in sorted(known)])
+                print(row, flush=True)
     print(results.path)
     return 0
 
@@ -103,54 +75,18 @@ def _earlier(name: str, versions: dict[str, str]) -> Rows:
     return {(row["experiment"], row["system"]): row for row in rows}
 
 
-def _compile_all(platform: str, cells: Iterable[Cell], rows: "Queue[dict[str, Any]]") -> None:
-    """Compile the cells of a platform, in a process with its compiler's environment."""
-    os.environ.update(compilers.environment(platform))
-    import dawnjax.feed
-    import dawnjax.profile.hlo
-    import dawnjax.programs
-    import dawnjax.train_step  # noqa: F401
-
-    for cell in cells:
-        started = time.monotonic()
-        answer = _answer_of(cell)
-        row = {**cell._asdict(), "seconds": round(time.monotonic() - started, 1)}
-        if "reason" in answer:
-            rows.put({**row, "reason": answer["reason"]})
-            continue
-        # The step of the stage that needs most, and nothing of what makes examples between steps.
-        found = answer["programs"].items()
-        steps = [program for name, program in found if name.startswith("train step")]
-        step = max(steps, key=lambda program: program["num_bytes"])
-        rows.put({**row, **{name: step[name] for name in ("num_bytes", "recomputed")}})
-
-
-def _answer_of(cell: Cell) -> dict[str, Any]:
-    """Answer of the compiler to a cell, in a process of its own that makes no kernels."""
-    here, there = FORK.Pipe(duplex=False)
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        child = FORK.Process(target=_compile, args=(cell, folder, there))
-        child.start()
-        there.close()
-        try:
-            return here.recv() if here.poll(COMPILE_SECONDS) else {"reason": "it takes too long"}
-        except EOFError:
-            return {"reason": "the compiler's process ended"}
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid or 0, signal.SIGKILL)  # and the assembler of kernels
-            child.join()
-
-
-def _compile(cell: Cell, folder: str, there: Connection) -> None:
-    from dawnjax.plan.compiling import worker
-
-    os.setsid()
-    os.environ["TMPDIR"] = folder
-    argv = [f"--experiment={cell.experiment}", *cell.flags]
-    request = {"argv": argv, "is_memory": True, "system": cell.system, "folder": folder}
-    there.send(worker.answer_to(request))
-    leave()
+def _row(experiment: str, system: str, flags: tuple[str, ...]) -> dict[str, Any]:
+    row: dict[str, Any] = {"experiment": experiment, "system": system, "flags": flags}
+    started = time.monotonic()
+    try:
+        found = memory.of_experiment([f"--experiment={experiment}", *flags], parse_system(system))
+    except RunError as error:
+        return {**row, "seconds": round(time.monotonic() - started, 1), "reason": str(error)}
+    # The step of the stage that needs most, and nothing of what makes examples between steps.
+    steps = [program for name, program in found.programs.items() if name.startswith("train step")]
+    step = max(steps, key=lambda program: program.num_bytes)
+    row["seconds"] = round(time.monotonic() - started, 1)
+    return {**row, "num_bytes": step.num_bytes, "recomputed": step.recomputed}
 
 
 if __name__ == "__main__":

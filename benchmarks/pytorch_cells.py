@@ -1,12 +1,9 @@
 """PyTorch's side of the small detection experiment; `pytorch_trial.py` runs its trials.
 
-    python -m benchmarks pytorch_cells --seeds=2
-
 Boxes are matched for a whole batch at once, and the hardest background boxes found by a sort.
 """
 
 import itertools
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,7 +15,7 @@ from torch import nn
 from benchmarks import pytorch_trial
 from benchmarks.pytorch_settings import Settings
 from dawnjax.config.experiment import Experiment
-from dawnjax.experiments.cells_ssd_small import EXPERIMENT
+from dawnjax.experiments.cells_ssd_small import EXPERIMENT as EXPERIMENT
 from dawnjax.input_pipeline.reading.batches import ExampleOrder
 from dawnjax.tasks import coco_scores
 
@@ -245,11 +242,3 @@ class Trainer(pytorch_trial.Trainer):
             batch = torch.cat([batch, batch[:1].expand(missing, *batch.shape[1:])])
             found.append(self.found(batch)[: rows - missing])
         return coco_scores.scores(truth, torch.cat(found).numpy())
-
-
-def main() -> int:
-    return pytorch_trial.run(__doc__, EXPERIMENT, Trainer)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

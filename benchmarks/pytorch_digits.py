@@ -1,13 +1,9 @@
 """PyTorch's side of the digits experiment; `pytorch_trial.py` runs its trials.
 
-    python -m benchmarks pytorch_digits --seeds=20
-    python -m benchmarks pytorch_digits --seeds=20 --settings="compiled, memory kept"
-
 Normalization statistics are those of the whole batch (`--batch_norm_group_size=64` on our side).
 `torch.compile` makes one program of augmentation, network and loss.
 """
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,7 +14,7 @@ import torch.nn.functional as F
 from benchmarks import pytorch_images, pytorch_trial
 from benchmarks.pytorch_settings import Settings
 from dawnjax.config.experiment import Experiment
-from dawnjax.experiments.digits import EXPERIMENT
+from dawnjax.experiments.digits import EXPERIMENT as EXPERIMENT
 from dawnjax.input_pipeline.datasets import digits
 
 
@@ -44,9 +40,7 @@ class Trainer(pytorch_trial.Trainer):
         self.layout, spec = layout, experiment.data.spec()
 
         def network() -> Any:
-            made: Any = pytorch_images.network_of(
-                experiment.model, spec.image_shape, spec.num_classes
-            )
+            made: Any = pytorch_images.ResNet(experiment.model, spec)
             return made.to(memory_format=layout)
 
         super().__init__(experiment, settings, network)
@@ -100,11 +94,3 @@ class Trainer(pytorch_trial.Trainer):
         correct = (self.forward(images).argmax(1) == labels).sum()
         self.model.train()
         return {"top_1_accuracy": correct.item() / len(labels)}
-
-
-def main() -> int:
-    return pytorch_trial.run(__doc__, EXPERIMENT, Trainer)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

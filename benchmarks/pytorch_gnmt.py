@@ -1,14 +1,11 @@
 """PyTorch's side of the Multi30K GNMT experiment; `pytorch_trial.py` runs its trials.
 
-    python -m benchmarks pytorch_gnmt --seeds=3
-
 A batch holds as many sentence pairs as the experiment's rows do on average, of about one length
 each, so little is padding. `nn.LSTM` runs over whole sequences, and losses cover real tokens alone.
 The second bias of `nn.LSTM` stays zero. One difference: pairs are drawn anew each epoch, while our
 rows keep theirs.
 """
 
-import contextlib
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -18,10 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from benchmarks import pytorch_optimizers, pytorch_trial
+from benchmarks import pytorch_optimizers
 from benchmarks.pytorch_settings import Settings
 from dawnjax.config.experiment import Experiment
-from dawnjax.experiments.multi30k_gnmt import EXPERIMENT
+from dawnjax.experiments.multi30k_gnmt import EXPERIMENT as EXPERIMENT
 from dawnjax.tasks import bleu
 
 BATCHES_A_POOL = 20
@@ -90,8 +87,8 @@ class GNMT(nn.Module):
         after = [state]
         direction = self.direction * (self.length / self.direction.norm())
         scores = torch.tanh(self.query(hidden)[:, :, None] + keys[:, None]) @ direction
-        weights = scores.float().masked_fill(~mask[:, None], -torch.inf).softmax(-1)
-        attended = weights.to(encoded.dtype) @ encoded
+        weights = scores.masked_fill(~mask[:, None], -torch.inf).softmax(-1)
+        attended = weights @ encoded
         for number, layer in enumerate(later):
             joined = self.drop(torch.cat([hidden, attended], dim=-1))
             output, state = layer(joined, states[number + 1])
@@ -107,7 +104,7 @@ class GNMT(nn.Module):
         hidden, _ = self.decode(inputs, encoded, self.key(encoded), source != 0, nothing)
         real = target != 0
         logits = self.classifier(hidden[real])
-        return F.cross_entropy(logits.float(), target[real], label_smoothing=self.smoothing)
+        return F.cross_entropy(logits, target[real], label_smoothing=self.smoothing)
 
     def translate(self, source: torch.Tensor, extra_tokens: int, end: int) -> torch.Tensor:
         """Greedy translations: tokens [batch, length], 0 past their ends."""
@@ -169,17 +166,11 @@ def batches(
 
 class Trainer:
     def __init__(self, experiment: Experiment, settings: Settings):
-        if settings.mode:
-            sys.exit("pytorch_gnmt: only eager is written here")
+        if settings.mode or not experiment.ema_decay:
+            sys.exit("pytorch_gnmt: only eager, and averaged weights, are written here")
         self.experiment, self.spec = experiment, experiment.data.spec()
-        self.is_mixed = settings.is_mixed
         self.model = GNMT(experiment, self.spec.vocabulary_size)
         self.average = GNMT(experiment, self.spec.vocabulary_size).eval()
-
-    def autocast(self) -> Any:
-        if not self.is_mixed:
-            return contextlib.nullcontext()
-        return torch.autocast("cpu", torch.bfloat16)
 
     def reset(self, seed: int) -> None:
         torch.manual_seed(seed)
@@ -191,8 +182,7 @@ class Trainer:
     def train(self, batch: tuple[torch.Tensor, ...], rate: float) -> torch.Tensor:
         config = self.experiment.optimizer
         self.optimizer.zero_grad(set_to_none=True)
-        with self.autocast():
-            loss = self.model(*batch)
+        loss = self.model(*batch)
         loss.backward()
         (group,) = self.optimizer.param_groups
         if config.clip_global_norm:
@@ -208,7 +198,7 @@ class Trainer:
         """The averaged model's translations of the evaluation sentences, in order."""
         size, decoding = self.experiment.evaluation.global_batch_size, self.experiment.task.decoding
         source, texts = torch.from_numpy(examples["source"].astype(np.int64))[:rows], []
-        with torch.inference_mode(), self.autocast():
+        with torch.inference_mode():
             for start in range(0, len(source), size):
                 batch = source[start : start + size]
                 batch = batch[:, : int((batch != 0).sum(1).max())]
@@ -237,13 +227,3 @@ class Trainer:
         texts = [text for part in self.translations(examples) for text in words.decode(part)]
         score, signature = bleu.corpus_bleu(texts, references, self.experiment.task.scoring)
         return {"bleu": score, "bleu_signature": signature}
-
-
-def main() -> int:
-    if not EXPERIMENT.ema_decay:
-        sys.exit("pytorch_gnmt: only a recipe with averaged weights is written here")
-    return pytorch_trial.run(__doc__, EXPERIMENT, Trainer)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""PyTorch's networks for images; submodules have the names of DawnJAX's parameters."""
+"""PyTorch's residual network; submodules have the names of DawnJAX's parameters."""
 
 from typing import Any
 
@@ -6,14 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from dawnjax.models.configs.record_net import RecordNet as RecordNetConfig
 from dawnjax.models.configs.resnet import EXPANSION
-
-
-def network_of(config: Any, image_shape: tuple[int, ...], num_classes: int) -> nn.Module:
-    """Network of a model's config, from images [batch, channels, height, width] to logits."""
-    kind = RecordNet if isinstance(config, RecordNetConfig) else ResNet
-    return kind(config, image_shape[-1], num_classes)
 
 
 class Block(nn.Module):
@@ -49,12 +42,12 @@ class Block(nn.Module):
 class ResNet(nn.Module):
     """Stem, stages of blocks, mean over positions, linear classifier."""
 
-    def __init__(self, config: Any, channels: int, num_classes: int):
+    def __init__(self, config: Any, spec: Any):
         super().__init__()
         width = config.stage_widths[0] // EXPANSION[config.block]
         is_small = config.stem == "small_images"
         size, stride, edge = (3, 1, 1) if is_small else (7, 2, 3)
-        self.stem = nn.Conv2d(channels, width, size, stride, edge, bias=False)
+        self.stem = nn.Conv2d(spec.image_shape[-1], width, size, stride, edge, bias=False)
         self.stem_norm = nn.BatchNorm2d(width)
         self.pool = nn.Identity() if is_small else nn.MaxPool2d(3, 2, 1)
         blocks = {}
@@ -65,7 +58,7 @@ class ResNet(nn.Module):
                 blocks[f"stage_{stage}_block_{block}"] = Block(config, width, out, stride)
                 width = out
         self.blocks = nn.ModuleDict(blocks)
-        self.classifier = nn.Linear(width, num_classes)
+        self.classifier = nn.Linear(width, spec.num_classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -82,42 +75,3 @@ class ResNet(nn.Module):
         for block in self.blocks.values():
             hidden = block(hidden)
         return self.classifier(hidden.mean((2, 3)))
-
-
-class RecordNet(nn.Module):
-    """The network of the CIFAR-10 record, whose whitening no gradient reaches."""
-
-    def __init__(self, config: Any, channels: int, num_classes: int):
-        super().__init__()
-        width = 8 * channels
-        self.whitening = nn.Conv2d(channels, width, 2)
-        self.whitening.weight.requires_grad = False
-        groups = {}
-        for index, out in enumerate(config.group_widths, start=1):
-            groups[f"group_{index}"] = RecordGroup(config, width, out)
-            width = out
-        self.groups = nn.ModuleDict(groups)
-        self.classifier = nn.Linear(width, num_classes, bias=False)
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        hidden = F.gelu(self.whitening(images))
-        for group in self.groups.values():
-            hidden = group(hidden)
-        features = F.max_pool2d(hidden, hidden.shape[2]).flatten(1)
-        return self.classifier(features) / features.shape[1]
-
-
-class RecordGroup(nn.Module):
-    """Convolution, pooling, BatchNorm without a scale, GELU; then the same without pooling."""
-
-    def __init__(self, config: Any, in_width: int, width: int):
-        super().__init__()
-        self.conv_1 = nn.Conv2d(in_width, width, 3, padding=1, bias=False)
-        self.conv_2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
-        self.norm_1 = nn.BatchNorm2d(width, eps=config.batch_norm_epsilon)
-        self.norm_2 = nn.BatchNorm2d(width, eps=config.batch_norm_epsilon)
-        self.norm_1.weight.requires_grad = self.norm_2.weight.requires_grad = False
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        hidden = F.gelu(self.norm_1(F.max_pool2d(self.conv_1(images), 2)))
-        return F.gelu(self.norm_2(self.conv_2(hidden)))

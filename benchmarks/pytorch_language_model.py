@@ -1,7 +1,5 @@
 """PyTorch's side of the small language model; `pytorch_trial.py` runs its trials.
 
-    python -m benchmarks pytorch_language_model --seeds=3
-
 It has fused attention, one product for query, key and value, and one batched product for Muon's
 matrices of one shape. `torch.compile` makes one program of network and loss, another of the
 orthogonalization.
@@ -21,7 +19,7 @@ from torch import nn
 from benchmarks import pytorch_optimizers, pytorch_trial
 from benchmarks.pytorch_settings import Settings
 from dawnjax.config.experiment import Experiment
-from dawnjax.experiments.wikipedia_bytes_small import EXPERIMENT
+from dawnjax.experiments.wikipedia_bytes_small import EXPERIMENT as EXPERIMENT
 from dawnjax.models.configs.language_model import LanguageModel
 from dawnjax.models.language_model import INITIAL_STD, ROTARY_BASE
 
@@ -140,6 +138,10 @@ class Trainer:
     network: Callable[[Experiment, Any], nn.Module] = Network
 
     def __init__(self, experiment: Experiment, settings: Settings):
+        config, plain = experiment.model, LanguageModel()
+        sizes = {name: getattr(config, name) for name in ("num_layers", "width", "num_heads")}
+        if config != dataclasses.replace(plain, **sizes) or experiment.task.window:
+            sys.exit("pytorch_language_model: only the experiment's own parts are written here")
         self.experiment, self.spec = experiment, experiment.data.spec()
         self.model = type(self).network(experiment, self.spec)
         self.optimizer = pytorch_optimizers.optimizer_of(
@@ -192,15 +194,3 @@ class Trainer:
             nats += (losses.double() * is_real).sum().item()
             num_bytes += (is_real & (batch[:, 1:] != self.spec.separator)).sum().item()
         return {"bits_per_byte": nats / math.log(2) / num_bytes}
-
-
-def main() -> int:
-    config, plain = EXPERIMENT.model, LanguageModel()
-    sizes = {name: getattr(config, name) for name in ("num_layers", "width", "num_heads")}
-    if config != dataclasses.replace(plain, **sizes) or EXPERIMENT.task.window:
-        sys.exit("pytorch_language_model: only the experiment's own parts are written here")
-    return pytorch_trial.run(__doc__, EXPERIMENT, Trainer)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

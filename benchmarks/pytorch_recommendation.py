@@ -1,14 +1,11 @@
 """PyTorch's side of the MovieLens experiment; `pytorch_trial.py` runs its trials.
 
-    python -m benchmarks pytorch_recommendation --seeds=20
-
 Negatives of an epoch are drawn at once. Adam is PyTorch's dense one, as in MLPerf's reference:
 every row of an embedding moves at every step. `torch.compile` makes one program of network and
 loss.
 """
 
 import math
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,7 +17,7 @@ from torch import nn
 from benchmarks import pytorch_trial
 from benchmarks.pytorch_settings import Settings
 from dawnjax.config.experiment import Experiment
-from dawnjax.experiments.movielens_ml100k_neumf import EXPERIMENT
+from dawnjax.experiments.movielens_ml100k_neumf import EXPERIMENT as EXPERIMENT
 
 
 class NeuMF(nn.Module):
@@ -126,11 +123,3 @@ class Trainer(pytorch_trial.Trainer):
         scores = self.forward(users, items.clamp(min=0))
         is_before = ~(scores[:, 1:] < scores[:, :1]) & (items[:, 1:] >= 0)
         return {"hit_rate_at_10": (is_before.sum(1) < 10).float().mean().item()}
-
-
-def main() -> int:
-    return pytorch_trial.run(__doc__, EXPERIMENT, Trainer)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

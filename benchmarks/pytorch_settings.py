@@ -28,7 +28,6 @@ class Settings:
       is_channels_last: Whether images and kernels are NHWC in memory.
       keeps_memory: Whether glibc keeps freed memory.
       threads: CPU threads; 0 for PyTorch's own choice, one a core.
-      is_mixed: Whether autocast rounds factors to bfloat16, where the benchmark leaves a choice.
       has_huge_pages: Whether glibc asks for huge pages.
     """
 
@@ -36,7 +35,6 @@ class Settings:
     is_channels_last: bool = True
     keeps_memory: bool = False
     threads: int = 0
-    is_mixed: bool = False
     has_huge_pages: bool = False
 
     def environment(self) -> dict[str, str]:
@@ -50,8 +48,6 @@ SETTINGS = {
     "eager, memory kept": Settings(keeps_memory=True),
     "eager, huge pages": Settings(has_huge_pages=True),
     "eager, NCHW, memory kept": Settings(is_channels_last=False, keeps_memory=True),
-    "eager, bfloat16, memory kept": Settings(keeps_memory=True, is_mixed=True),
-    "eager, bfloat16, one thread": Settings(threads=1, keeps_memory=True, is_mixed=True),
     "eager, one thread": Settings(threads=1, keeps_memory=True),
     "compiled": Settings("default"),
     "compiled, memory kept": Settings("default", keeps_memory=True),
@@ -66,28 +62,13 @@ SETTINGS = {
 GPU = ("compiled", "max-autotune", "max-autotune, no CUDA graphs", "reduce-overhead")
 """Tried on a GPU, where PyTorch's own allocator keeps memory."""
 
-CPU = ("eager", "eager, memory kept", "compiled, memory kept", "max-autotune, memory kept")
+EAGER = ("eager", "eager, memory kept", "eager, one thread")
+"""Tried on a CPU for every network; one thread, as two may only wait for each other."""
 
-CPU_VECTORS = (*CPU, "eager, one thread", "compiled, one thread")
-"""Tried on a CPU for small networks of vectors, which have no layout of images."""
+COMPILED = ("compiled, memory kept", "compiled, one thread")
 
-CPU_RECURRENT = (
-    *("eager, memory kept", "eager, one thread"),
-    *("eager, bfloat16, memory kept", "eager, bfloat16, one thread"),
-)
-"""Tried on a CPU for `nn.LSTM`, which `torch.compile` leaves as it is."""
+SEARCHED = ("max-autotune, memory kept",)
+"""Left out for networks of which the search takes long."""
 
-CPU_ATTENTION = (
-    *("eager, memory kept", "eager, one thread"),
-    *("compiled, memory kept", "compiled, one thread"),
-)
-"""Tried on a CPU for a small decoder; `max-autotune` is left out for its long search."""
-
-CPU_SPANS = ("eager", "eager, memory kept", "eager, one thread", "compiled, memory kept")
-"""Tried on a CPU for `nn.LSTM` with attention; `max-autotune` is left out for its long search."""
-
-CPU_IMAGES = (*CPU, "eager, huge pages", "eager, NCHW, memory kept", "compiled, NCHW, memory kept")
-"""Tried on a CPU for convolutions."""
-
-CPU_SMALL = (*CPU_IMAGES, "eager, one thread", "compiled, one thread")
-"""Tried on a CPU for networks so small that two threads may only wait for each other."""
+IMAGES = ("eager, huge pages", "eager, NCHW, memory kept", "compiled, NCHW, memory kept")
+"""Tried on a CPU for convolutions too."""

@@ -1,14 +1,11 @@
 """PyTorch's side of the small SQuAD experiment; `pytorch_trial.py` runs its trials.
 
-    python -m benchmarks pytorch_squad --seeds=2
-
 Each direction of an LSTM layer is `nn.LSTM` over whole padded rows, which oneDNN computes. The
 backward direction reverses rows within their own lengths, so that padding comes last and changes
 nothing. The second bias of `nn.LSTM` stays zero.
 """
 
 import itertools
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,7 +17,7 @@ from torch import nn
 from benchmarks import pytorch_trial
 from benchmarks.pytorch_settings import Settings
 from dawnjax.config.experiment import Experiment
-from dawnjax.experiments.squad_small import EXPERIMENT
+from dawnjax.experiments.squad_small import EXPERIMENT as EXPERIMENT
 from dawnjax.input_pipeline.reading.batches import ExampleOrder
 from dawnjax.tasks import span_scores
 
@@ -224,11 +221,3 @@ class Trainer(pytorch_trial.Trainer):
             spans += found[: rows - missing].tolist()
         answers = [texts.answer(row, first, last) for row, (first, last) in enumerate(spans)]
         return {"f1_score": span_scores.scores(answers, texts.references)[1]}
-
-
-def main() -> int:
-    return pytorch_trial.run(__doc__, EXPERIMENT, Trainer)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

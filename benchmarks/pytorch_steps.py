@@ -41,9 +41,7 @@ class Classifier(nn.Module):
         self.register_buffer("scale", (1 / scale).view(1, -1, 1, 1))
         shift = -torch.tensor(spec.mean) / torch.tensor(spec.std)
         self.register_buffer("shift", shift.view(1, -1, 1, 1))
-        self.network = pytorch_images.network_of(
-            experiment.model, spec.image_shape, spec.num_classes
-        )
+        self.network = pytorch_images.ResNet(experiment.model, spec)
 
     def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         logits = self.network(batch["image"] * self.scale + self.shift)
@@ -209,9 +207,7 @@ def load(model: nn.Module, arrays: dict[str, np.ndarray]) -> None:
         given[name] = torch.from_numpy(np.ascontiguousarray(array))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            name = name.removeprefix("network.")
-            if name in given or parameter.requires_grad:  # a fixed scale is no parameter of ours
-                parameter.copy_(given.pop(name))
+            parameter.copy_(given.pop(name.removeprefix("network.")))
     if given:
         raise KeyError(f"no place for {sorted(given)}")
 

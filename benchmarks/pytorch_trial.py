@@ -1,8 +1,10 @@
-"""Trials of PyTorch's side of a comparison: flags, warm-up, clock, steps to the target, record.
+"""A trial of PyTorch's side of an experiment: warm-up, clock, steps to the target, record.
 
-A file `pytorch_NAME.py` beside this one holds a `Side`: network, batches and step of one
-experiment, written for speed as a PyTorch expert would. Every number of the recipe is read from the
-experiment. Prepared data are found as by `dawnjax train`, in $DAWNJAX_DATA or `./data`.
+    python -m benchmarks pytorch_trial --side=digits --seed=3 --settings="compiled, memory kept"
+
+A file `pytorch_NAME.py` beside this one holds an `EXPERIMENT` and its `Trainer`, a `Side`: network,
+batches and step, written for speed as a PyTorch expert would. Every number of the recipe is read
+from the experiment. Prepared data are found as by `dawnjax train`, in $DAWNJAX_DATA or `./data`.
 
 The clock is DawnJAX's. It starts when every shape is warmed up and compiled, on synthetic data and
 a state that is discarded. It stops at the end of the first evaluation that reaches the target.
@@ -11,7 +13,7 @@ and DawnJAX's own code (`recipe_import.py`).
 """
 
 import argparse
-import dataclasses
+import importlib
 import json
 import sys
 import time
@@ -57,34 +59,28 @@ class Side(Protocol):
         ...
 
 
-def run(
-    doc: str | None,
-    experiment: Experiment,
-    side_of: Callable[[Experiment, pytorch_settings.Settings], Side],
-) -> int:
-    """Run the trials that the command line asks for, and print a JSON line for each."""
-    (target,) = experiment.targets
-    parser = argparse.ArgumentParser(prog=sys.argv[0], description=doc)
-    parser.add_argument("--seeds", type=int, default=1, help="trials")
-    parser.add_argument("--first_seed", type=int, default=0)
-    parser.add_argument("--target", type=float, default=target.value, help=f"of {target.metric}")
+SIDES = ("digits", "recommendation", "language_model", "gnmt", "squad", "cells")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
+    parser.add_argument("--side", choices=SIDES, required=True)
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=0, help="of a trial, to compare speeds")
     parser.add_argument("--settings", choices=pytorch_settings.SETTINGS, default="eager")
     options = parser.parse_args()
-    target = dataclasses.replace(target, value=options.target)
-    experiment = dataclasses.replace(experiment, targets=(target,))
-    side = side_of(experiment, pytorch_settings.SETTINGS[options.settings])
+    module: Any = importlib.import_module(f"benchmarks.pytorch_{options.side}")
+    side = module.Trainer(module.EXPERIMENT, pytorch_settings.SETTINGS[options.settings])
     side.warm_up()
     setup_seconds = time.perf_counter() - program_start - recipe_import.SECONDS
-    for seed in range(options.first_seed, options.first_seed + options.seeds):
-        record = trial(side, seed, options.steps)
-        record["total_seconds"] = setup_seconds + record["run_seconds"]
-        record["setup_seconds"] = setup_seconds
-        record["recipe_import_seconds"] = recipe_import.SECONDS
-        record["settings"] = options.settings
-        record["threads"] = torch.get_num_threads()
-        record["torch"] = torch.__version__
-        print(json.dumps(record), flush=True)
+    record = trial(side, options.seed, options.steps)
+    record["total_seconds"] = setup_seconds + record["run_seconds"]
+    record["setup_seconds"] = setup_seconds
+    record["recipe_import_seconds"] = recipe_import.SECONDS
+    record["settings"] = options.settings
+    record["threads"] = torch.get_num_threads()
+    record["torch"] = torch.__version__
+    print(json.dumps(record))
     return 0
 
 
@@ -194,3 +190,7 @@ def endless_rows(count: int, size: int) -> Iterator[torch.Tensor]:
             rows = torch.cat([rows, torch.randperm(count)])
         yield rows[:size]
         rows = rows[size:]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

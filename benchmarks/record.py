@@ -21,24 +21,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks import harness, workers
-from benchmarks.compared import beside_peer, recorded
-from dawnjax.trials.figures import deviation
-
-ARITHMETIC_SECONDS = 0.34
-"""The multiply-adds of `cifar10_record` at 790 TFLOP/s, the bfloat16 rate of a large product on an
-H200. Other experiments have other counts, of which no share is given."""
-
-MEMORY_SECONDS = (0.41, 0.60)
-"""The same with the least, and with the likely, memory traffic between kernels."""
-
-GOAL = "half the time of the best peer, mean accuracy at least theirs, over 100 seeds"
 
 
 def main() -> int:
@@ -58,16 +46,7 @@ def main() -> int:
             parser.error(f"--peer={peer} is no file: it names the peer's script in its checkout")
     if not arguments.data and not arguments.tiny:
         parser.error("--data is missing: the directory that `dawnjax prepare` wrote")
-    results = harness.Results(
-        arguments.name,
-        goal=GOAL,
-        **(
-            {"arithmetic_seconds": ARITHMETIC_SECONDS, "memory_seconds": MEMORY_SECONDS}
-            if arguments.experiment == "cifar10_record"
-            else {}
-        ),
-        is_tiny=arguments.tiny,
-    )
+    results = harness.Results(arguments.name, is_tiny=arguments.tiny)
     half = -(-arguments.trials // 2)
     ours = [run_ours(arguments, 0, half)]
     results.add(dawnjax=ours)
@@ -78,9 +57,7 @@ def main() -> int:
     if arguments.trials > half:
         ours.append(run_ours(arguments, half, arguments.trials - half))
         results.add(dawnjax=ours)
-    print(harness.table(rows_of(ours, peers)))
-    print(said_of_limits(ours, arguments.experiment, arguments.tiny))
-    print(results.path)
+    results.show("record_mode")
     return 0 if any("seeds" in part for part in ours) else 1
 
 
@@ -127,25 +104,12 @@ def run_peer(script: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
-def printed_by(
-    script: Path,
-    folder: str,
-    seconds: float,
-    variables: dict[str, str] | None = None,
-    is_last: Callable[[str], Any] = lambda line: False,
-) -> tuple[list[str], str]:
-    """Run a peer's script, with all that it starts; return its lines and its last errors.
-
-    Args:
-      seconds: Time after which it is ended.
-      variables: Added to this process's environment.
-      is_last: True for a line after which the script is ended.
-    """
+def printed_by(script: Path, folder: str, seconds: float) -> tuple[list[str], str]:
+    """Run a peer's script for at most so long; return its lines and its last errors."""
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
             [sys.executable, "-u", str(script.resolve())],
             cwd=folder,
-            env={**os.environ, **(variables or {})},
             stdout=subprocess.PIPE,
             stderr=said,
             text=True,
@@ -154,13 +118,10 @@ def printed_by(
         )
         timer = threading.Timer(seconds, lambda: os.killpg(process.pid, signal.SIGKILL))
         timer.start()
-        lines = []
+        lines: list[str] = []
         try:
             assert process.stdout is not None
-            for line in process.stdout:
-                lines.append(line)
-                if is_last(line):
-                    break
+            lines.extend(process.stdout)
         finally:  # after an interrupt too
             timer.cancel()
             workers.end_group(process)
@@ -202,59 +163,6 @@ def write_for_peer(data: Path, out: Path) -> None:
             "classes": list(CLASSES),
         }
         torch.save(content, out / name)
-
-
-def rows_of(ours: list[dict[str, Any]], peers: dict[str, Any]) -> list[list[str]]:
-    """Table of each side's runs, mean time and accuracy, and our ratio to it."""
-    head = ["", "runs", "mean s", "std s", "mean top-1", "std", "ours / its s", "95 % interval"]
-    rows = [head]
-    our_figures = list(zip(*recorded(ours), strict=True))
-    rows.append([*_row("DawnJAX, record mode", our_figures), "", ""])
-    for name, peer in peers.items():
-        figures = [(run["time_seconds"], run["top_1_accuracy"]) for run in peer["runs"]]
-        compared = beside_peer(ours, peer)
-        tail = ["", ""]
-        if compared is not None:
-            tail = [f"{compared[0].value:.3f}", compared[0].ends_text()]
-        rows.append([*_row(name, figures), *tail])
-    return rows
-
-
-def said_of_limits(ours: list[dict[str, Any]], experiment: str, is_tiny: bool) -> str:
-    """Sentence on our mean time with compilation, and the share of it that arithmetic must take."""
-    times = [seed["time_seconds"] for part in ours for seed in part.get("seeds", [])]
-    if not times:
-        return "no seed of ours ended"
-    mean, compiling = float(np.mean(times)), max(part.get("compile_seconds", 0.0) for part in ours)
-    text = f"ours with compilation ({compiling:.1f} s): {mean + compiling:.2f} s"
-    if is_tiny:
-        return f"{text}; tiny shapes, which say nothing about speed"
-    if experiment != "cifar10_record":
-        return text
-    low, high = (seconds / mean for seconds in MEMORY_SECONDS)
-    return (
-        f"{text}; of the mean time {ARITHMETIC_SECONDS / mean:.0%} is arithmetic at 790 TFLOP/s, "
-        f"{low:.0%} to {high:.0%} with memory traffic at an H200's"
-    )
-
-
-def _row(name: str, figures: list[tuple[float, float]]) -> list[str]:
-    if not figures:
-        return [name, "0", "-", "-", "-", "-"]
-    times, accuracies = np.array(figures).T
-    return [
-        name,
-        str(len(figures)),
-        f"{times.mean():.4f}",
-        _spread(times),
-        f"{accuracies.mean():.4f}",
-        _spread(accuracies),
-    ]
-
-
-def _spread(values: np.ndarray) -> str:
-    found = deviation(values.tolist())
-    return "-" if found is None else f"{found:.4f}"
 
 
 if __name__ == "__main__":

@@ -36,30 +36,20 @@ def main() -> int:
     parser.add_argument("--experiment", default="digits")
     arguments = parser.parse_args()
     results = harness.Results("start_up", unit="seconds")
-    rows = [["whole process", "seconds", "against", "seconds", "ratio", "95 % interval"]]
-    answers = {}
+    commands: dict[str, Any] = {}
     for name, (ours, other, other_name) in _COMMANDS.items():
         comparison = harness.alternate(
             lambda ours=ours: _seconds(ours), lambda other=other: _seconds(other), arguments.rounds
         )
-        _, first, second, *ratio = comparison.row(name)
-        rows.append([name, first, other_name, second, *ratio])
-        answers[name] = {"against": other_name, **comparison.to_json()}
-        results.add(commands=answers)
-    print(harness.table(rows))
-
+        commands[name] = {"against": other_name, **comparison.to_json()}
+        results.add(commands=commands)
     runs = [_first_and_second(arguments.experiment) for _ in range(arguments.runs)]
-    rows = [harness.head("second run, s", "first run, s")]
     second_runs: dict[str, Any] = {"experiment": arguments.experiment, "rounds": runs}
     for quantity in ("compile_seconds", "process_seconds"):
-        comparison = harness.Rounds(
-            [run["second"][quantity] for run in runs], [run["first"][quantity] for run in runs]
-        )
-        rows.append(comparison.row(quantity.replace("_", " ")))
-        second_runs[quantity] = comparison.to_json()
-    print(harness.table(rows))
+        second, first = ([run[name][quantity] for run in runs] for name in ("second", "first"))
+        second_runs[quantity] = harness.Rounds(second, first).to_json()
     results.add(second_runs=second_runs)
-    print(results.path)
+    results.show("start_up")
     return 0
 
 

@@ -86,7 +86,7 @@ def _pytorch(
     command = [sys.executable, "-m", "benchmarks.pytorch_steps", f"--model={arguments.model}"]
     command += [f"--steps={arguments.steps}", f"--check={folder}"]
     command += ["--tiny"] if arguments.tiny else []
-    ways = pytorch_settings.CPU if device_kind == "cpu" else pytorch_settings.GPU
+    ways = pytorch_settings.EAGER if device_kind == "cpu" else pytorch_settings.GPU
 
     def start(name: str) -> workers.Worker:
         return workers.Worker(

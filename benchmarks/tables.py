@@ -13,9 +13,10 @@ import re
 import sys
 from pathlib import Path
 
-from benchmarks.result_tables import plans, speedruns
-from benchmarks.result_tables.race import race_lesions, race_records, race_rule
+from benchmarks.result_tables import plans
+from benchmarks.result_tables.race import race_lesions, race_records
 from benchmarks.result_tables.result_files import Table, each
+from benchmarks.result_tables.speedruns import speedruns
 from benchmarks.result_tables.studies import faults, verdicts
 from benchmarks.result_tables.trials import (
     against_pytorch,
@@ -69,11 +70,6 @@ def filled(page: str) -> str:
 
 _COMPARED = "hardware | date; versions | rounds | ours | theirs | ratio (95 %)"
 _WHERE = "hardware | date; versions"
-_SPEEDRUNS = ("speedruns.json",)
-_RECORDS = (
-    "record | B / A | runs | time, B / A (95 %) | told apart | runs of each needed | "
-    "loss, B - A (95 %) | p that the loss is not below 3.28"
-)
 _TRIALS = ("digits", "recommendation", "language_model", "gnmt", "squad", "cells")
 """Benchmarks of trials to a target against PyTorch."""
 
@@ -111,23 +107,14 @@ TABLES = {
     "results_of_v6_0": Table(("predictions_v6.1.json",), plans.results_of_v6_0),
     "plan_memory": Table(("plan_memory_jax_*.json",), plans.plan_memory),
     "verdicts": Table(("verdicts.json",), each("claim | times | how often, by trials", verdicts)),
-    "speedruns_counts": Table(
-        _SPEEDRUNS,
+    "speedruns": Table(
+        ("speedruns.json",),
         each(
-            "beside | records | with 5 runs of each | faster | slower | loss told apart",
-            speedruns.counts,
+            "record | B / A | runs | time, B / A (95 %) | told apart | runs of each needed | "
+            "loss, B - A (95 %) | p that the loss is not below 3.28",
+            speedruns,
         ),
     ),
-    "speedruns_paired": Table(_SPEEDRUNS, each(_RECORDS, speedruns.paired)),
-    "speedruns_unpaired": Table(_SPEEDRUNS, each(_RECORDS, speedruns.unpaired)),
-    "speedruns_machines": Table(
-        _SPEEDRUNS,
-        each(
-            "record | again in | runs | its seconds | seconds again | ratio (95 %)",
-            speedruns.machines,
-        ),
-    ),
-    "speedruns_left_out": Table(_SPEEDRUNS, each("record | why", speedruns.left_out)),
     "verdicts_at_budgets": Table(
         ("verdicts_at_budgets.json",), each("claim | curves | how often, by trials", verdicts)
     ),
@@ -137,7 +124,7 @@ TABLES = {
     "race_records": Table((), race_records),
     "race_rule": Table(
         ("race_rule.json",),
-        each("an entry truly | accepted, by rounds | by the rule before", race_rule),
+        each("claim | trials | how often, by rounds", verdicts),
     ),
     "race_lesions": Table(
         ("race_lesions_*.json",),

@@ -38,7 +38,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import harness, machine_load, pytorch_settings
-from benchmarks.compared import QUANTITIES, trial_ratios_with_and_without_disturbed
+from benchmarks.pytorch_settings import COMPILED, EAGER, IMAGES, SEARCHED
 
 SCREENING_SEED = 1_000_000
 """The first seed of the trials that choose how PyTorch runs."""
@@ -66,13 +66,16 @@ class Comparison:
 COMPARISONS = {
     # PyTorch normalizes over whole batches.
     "digits": Comparison(
-        "digits", pytorch_settings.CPU_SMALL, flags=("--batch_norm_group_size=64",)
+        "digits",
+        (*EAGER, *COMPILED, *SEARCHED, *IMAGES),
+        flags=("--batch_norm_group_size=64",),
     ),
-    "movielens_ml100k_neumf": Comparison("recommendation", pytorch_settings.CPU_VECTORS),
-    "wikipedia_bytes_small": Comparison("language_model", pytorch_settings.CPU_ATTENTION, 50),
-    "multi30k_gnmt": Comparison("gnmt", pytorch_settings.CPU_RECURRENT, 60),
-    "squad_small": Comparison("squad", pytorch_settings.CPU_SPANS, 30),
-    "cells_ssd_small": Comparison("cells", pytorch_settings.CPU_IMAGES, 40),
+    "movielens_ml100k_neumf": Comparison("recommendation", (*EAGER, *COMPILED, *SEARCHED)),
+    "wikipedia_bytes_small": Comparison("language_model", (*EAGER, *COMPILED), 50),
+    # `torch.compile` leaves `nn.LSTM` as it is.
+    "multi30k_gnmt": Comparison("gnmt", EAGER, 60),
+    "squad_small": Comparison("squad", (*EAGER, *COMPILED), 30),
+    "cells_ssd_small": Comparison("cells", (*EAGER, *COMPILED, *SEARCHED, *IMAGES), 40),
 }
 """By experiment. Data lie in $DAWNJAX_DATA or in `./data`, as `dawnjax train` finds them."""
 
@@ -86,12 +89,11 @@ def main() -> int:
     parser.add_argument("flags", nargs="*", help="more flags of `dawnjax train`, after --")
     arguments = parser.parse_args()
     compared = COMPARISONS[arguments.experiment]
-    script = f"pytorch_{compared.name}"
     flags = [NOTHING_CACHED, *compared.flags, *arguments.flags]
-    tried = _screen(script, compared)
+    tried = _screen(compared)
     seconds = {name: way["seconds_an_epoch"] for name, way in tried.items() if "failed" not in way}
     if not seconds:
-        sys.exit(f"{script}: PyTorch failed in every way: {tried}")
+        sys.exit(f"{compared.name}: PyTorch failed in every way: {tried}")
     settings = min(seconds, key=lambda name: seconds[name])
     print(f"PyTorch's fastest way of {len(seconds)}: {settings}", flush=True)
     sides: dict[str, list[dict[str, Any]]] = {"dawnjax": [], "pytorch": []}
@@ -102,28 +104,18 @@ def main() -> int:
             if side == "dawnjax":
                 trial = run_trial(arguments.experiment, seed, flags)
             else:
-                trial = _run_pytorch(script, seed, settings)
+                trial = _run_pytorch(compared, seed, settings)
             sides[side].append(trial)
             print(f"{side:8} {_line(trial)}", flush=True)
-    record = {
-        "experiment": arguments.experiment,
-        "flags": flags,
-        "pytorch_settings": settings,
-        "tried": tried,
+    results = harness.Results(arguments.name or f"{compared.name}_pytorch")
+    results.add(
+        experiment=arguments.experiment,
+        flags=flags,
+        pytorch_settings=settings,
+        tried=tried,
         **{side: _summary(trials) for side, trials in sides.items()},
-    }
-    rows = [["quantity", "DawnJAX", "PyTorch", "ratio of means", "interval"]]
-    ratios = trial_ratios_with_and_without_disturbed(sides["dawnjax"], sides["pytorch"])
-    for name, (ours, theirs, ratio) in ratios.items():
-        cells = [f"{ours:.4f}", f"{theirs:.4f}", f"{ratio.value:.3f}", ratio.ends_text()]
-        rows.append([name, *cells])
-    print(machine_load.disturbed_words({"DawnJAX": sides["dawnjax"], "PyTorch": sides["pytorch"]}))
-    print(harness.table(rows))
-    if len(ratios) < len(QUANTITIES):
-        print("no ratio of times to accuracy: a trial did not reach the target")
-    for side in sides:
-        print(f"{side}: {record[side]['num_reached']} of {record[side]['num_trials']} reached")
-    print(harness.write(arguments.name or f"{compared.name}_pytorch", record))
+    )
+    results.show(f"{compared.name}_pytorch")
     return 0
 
 
@@ -160,12 +152,10 @@ def run_trial(experiment: str, seed: int, flags: Sequence[str]) -> dict[str, Any
     }
 
 
-def _run_pytorch(
-    script: str, seed: int, settings: str, flags: Sequence[str] = ()
-) -> dict[str, Any]:
+def _run_pytorch(compared: Comparison, seed: int, settings: str, steps: int = 0) -> dict[str, Any]:
     """Run one trial of PyTorch's side in a process of its own; a crash is a row too."""
-    command = [sys.executable, "-m", "benchmarks", script, f"--first_seed={seed}"]
-    command += [f"--settings={settings}", *flags]
+    command = [sys.executable, "-m", "benchmarks", "pytorch_trial", f"--side={compared.name}"]
+    command += [f"--seed={seed}", f"--settings={settings}", f"--steps={steps}"]
     variables = {**os.environ, **pytorch_settings.SETTINGS[settings].environment()}
     with machine_load.watched() as machine:
         done = subprocess.run(command, capture_output=True, text=True, env=variables)
@@ -177,14 +167,14 @@ def _run_pytorch(
     return {**trial, "total_seconds_to_accuracy": reached_total, "machine": machine}
 
 
-def _screen(script: str, compared: Comparison, seeds: int = 3) -> dict[str, Any]:
+def _screen(compared: Comparison, seeds: int = 3) -> dict[str, Any]:
     """Seconds an epoch of each way to run PyTorch, in turn, on seeds that no round uses."""
     tried: dict[str, Any] = {name: {"trials": []} for name in compared.ways}
-    flags = [f"--steps={compared.screening_steps}"]
     for number in range(seeds):
         for name in compared.ways:
             if "failed" not in tried[name]:
-                trial = _run_pytorch(script, SCREENING_SEED + number, name, flags)
+                seed, steps = SCREENING_SEED + number, compared.screening_steps
+                trial = _run_pytorch(compared, seed, name, steps)
                 tried[name]["trials"].append(trial)
                 if "error" in trial:
                     tried[name]["failed"] = trial["error"]

@@ -8,17 +8,14 @@ The functions judged are those that every command uses. A row counts how often a
 how often a difference that is there is found.
 """
 
-import argparse
 import dataclasses
 import itertools
 import math
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 
-from benchmarks import harness
+from benchmarks.simulated import Cases, Groups, run, sides_text, sizes_text
 from dawnjax.statistics.contrast import p_different
 from dawnjax.statistics.interval import ALPHA, Interval
 from dawnjax.statistics.looks import looks_of, nominal_levels
@@ -106,10 +103,6 @@ class Side:
         return ", ".join(said)
 
 
-Cases = Iterator[tuple[str, str, str, list[bool]]]
-"""Claim, trials, times, and whether it was wrong in each repetition (or the difference found)."""
-
-
 def intervals(random: np.random.Generator, count: int) -> Cases:
     """Intervals of one side that leave out the truth."""
     sides = [Side(), Side(0.2), Side(0.2, is_skewed=True)]
@@ -167,16 +160,10 @@ def _pairs(
     second: Side,
     words: tuple[str, ...] = CLAIMS,
 ) -> tuple[str, str, str, list[bool]]:
-    sides = [side.samples(random, count, n) for side, n in zip((first, second), sizes, strict=True)]
-    wrong = [judge(a, b).word in words for a, b in zip(*sides, strict=True)]
-    trials = f"{sizes[0]}" if sizes[0] == sizes[1] else f"{sizes[0]} and {sizes[1]}"
-    times = first.words if first == second else f"A: {first.words}; B: {second.words}"
-    claim = (
-        "equal sides are called different"
-        if words == CLAIMS
-        else "equal sides are called different, misses included"
-    )
-    return claim, trials, times, wrong
+    wrong = [it.word in words for it in _judged(random, count, sizes, first, second)]
+    claim = "equal sides are called different"
+    claim += "" if words == CLAIMS else ", misses included"
+    return claim, sizes_text(sizes), sides_text(first.words, second.words), wrong
 
 
 def joint(random: np.random.Generator, count: int) -> Cases:
@@ -197,22 +184,13 @@ def joint(random: np.random.Generator, count: int) -> Cases:
         for first, *others in zip(*arms, strict=True)
     ]
     yield "one of 8 equal arms is called different from the first (Holm)", "10", side.words, wrong
-    ways = {
-        "at one of four looks, planned": (LOOKS, nominal_levels(LOOKS)),
-        "at one of four looks, each at 5 %": (LOOKS, (ALPHA,) * 4),
-    }
-    for way, (at, levels) in ways.items():
-        for ratio in (1.0, 1.15):
-            sides = [
-                dataclasses.replace(side, mean=m).samples(random, count, 40) for m in (1, ratio)
-            ]
-            found = [_looked(a, b, at, levels) for a, b in zip(*sides, strict=True)]
-            claim = (
-                f"equal sides are called different {way}"
-                if ratio == 1
-                else f"B slower by 15 % is found {way}"
-            )
-            yield claim, "10, 20, 30, 40", side.words, found
+    for ratio, what in (
+        (1.0, "equal sides are called different"),
+        (1.15, "B slower by 15 % is found"),
+    ):
+        sides = [dataclasses.replace(side, mean=m).samples(random, count, 40) for m in (1, ratio)]
+        found = [_looked(a, b) for a, b in zip(*sides, strict=True)]
+        yield f"{what} at one of four planned looks", "10, 20, 30, 40", side.words, found
     for size in (5, 10):
         for repeats, way in ((1, "once"), (9, "until decided")):
             wrong = [_advised(random, Side(), size, repeats) for _ in range(count)]
@@ -223,61 +201,57 @@ def joint(random: np.random.Generator, count: int) -> Cases:
         wrong = [p_scores_differ(a, b, 1) <= ALPHA for a, b in zip(*sides, strict=True)]
         yield "equal MLPerf scores are called different", f"{size}", Side(cv=0.05).words, wrong
     for size in (5, 20):
-        edge = _judged(random, count, size, Side(0.02), Side(0.02, mean=1.05))
+        edge = _judged(random, count, (size, size), Side(0.02), Side(0.02, mean=1.05))
         wrong = [it.word == EQUIVALENT for it in edge]
         yield "a side slower by the margin is called equivalent", f"{size}", Side(0.02).words, wrong
         passes = [it.is_slower_excluded for it in edge]
         yield "a side slower by the margin passes the gate", f"{size}", Side(0.02).words, passes
-        fails = [it.is_slower for it in _judged(random, count, size, Side(0.02), Side(0.02))]
+        equal = _judged(random, count, (size, size), Side(0.02), Side(0.02))
+        fails = [it.is_slower for it in equal]
         yield "an equal side fails the gate", f"{size}", Side(0.02).words, fails
 
 
 def power(random: np.random.Generator, count: int) -> Cases:
-    """Differences that are found."""
-    for cv, ratio, size in ((0.004, 1.06, 5), (0.07, 1.15, 5), (0.07, 1.1, 20), (0.2, 1.5, 5),
-                            (0.2, 1.25, 20)):  # fmt: skip
-        found = _judged(random, count, size, Side(cv), Side(cv, mean=ratio))
-        words = [it.word in CLAIMS for it in found]
-        yield f"B slower by {100 * (ratio - 1):.0f} % is found", f"{size}", Side(cv).words, words
+    """Differences, and equivalences, that are found."""
     grid = Side(0.06, step=0.2)
+    cases = [
+        *((Side(0.004), Side(0.004, mean=1.06), 5), (Side(0.07), Side(0.07, mean=1.15), 5)),
+        *((Side(0.07), Side(0.07, mean=1.1), 20), (Side(0.2), Side(0.2, mean=1.5), 5)),
+        (Side(0.2), Side(0.2, mean=1.25), 20),
+        *((grid, dataclasses.replace(grid, mean=1.25), size) for size in (5, 20)),
+        *((Side(), Side(reach=r, mean=1.5), size) for r in (0.8, 0.95) for size in (20, 40)),
+    ]
+    for first, second, size in cases:
+        found = _judged(random, count, (size, size), first, second)
+        claim = f"B slower by {100 * (second.mean - 1):.0f} % is found"
+        times = sides_text(first.words, second.words)
+        yield claim, f"{size}", times, [it.word in CLAIMS for it in found]
     for size in (5, 20):
-        found = _judged(random, count, size, grid, dataclasses.replace(grid, mean=1.25))
-        yield (
-            "B slower by 25 % is found",
-            f"{size}",
-            grid.words,
-            [it.word in CLAIMS for it in found],
-        )
-    for reach, size in itertools.product((0.8, 0.95), (20, 40)):
-        missing = Side(reach=reach, mean=1.5)
-        found = _judged(random, count, size, Side(), missing)
-        words = [it.word in CLAIMS for it in found]
-        yield "B slower by 50 % is found", f"{size}", f"B: {missing.words}; A reaches", words
-    for size in (5, 20):
-        found = _judged(random, count, size, Side(0.02), Side(0.02))
+        found = _judged(random, count, (size, size), Side(0.02), Side(0.02))
         words = [it.word == EQUIVALENT for it in found]
         yield "equal sides are equivalent", f"{size}", Side(0.02).words, words
-        slow = Side(0.004, slow=0.1)
-        found = _judged(random, count, size, Side(0.004), dataclasses.replace(slow, mean=1.05))
-        words = [it.word == EQUIVALENT for it in found]
-        times = f"CV 0.4 %, of B {100 * slow.slow:g} % take 1.5 times as long"
-        yield "a side with a slow kind of trial is called equivalent", f"{size}", times, words
 
 
-def gate(random: np.random.Generator, count: int) -> Cases:
-    """A gate of 5 % on a side whose misses make it slower."""
+def misses(random: np.random.Generator, count: int) -> Cases:
+    """What passes where B is slower in a few trials, which a gate of 5 % and equivalence suppose
+    away."""
     for size in (5, 20):
+        slow = Side(0.004, slow=0.1, mean=1.05)
+        found = _judged(random, count, (size, size), Side(0.004), slow)
+        words = [it.word == EQUIVALENT for it in found]
+        times = sides_text(Side(0.004).words, slow.words)
+        yield "a side with a slow kind of trial is called equivalent", f"{size}", times, words
         missing = Side(0.02, reach=0.9, mean=1.1)
-        found = _judged(random, count, size, Side(0.02), missing)
+        found = _judged(random, count, (size, size), Side(0.02), missing)
         passes = [it.is_slower_excluded for it in found]
-        times = f"A: {Side(0.02).words}; B: {missing.words}"
+        times = sides_text(Side(0.02).words, missing.words)
         yield "a side slower by 10 % through misses passes the gate", f"{size}", times, passes
 
 
 def _judged(
-    random: np.random.Generator, count: int, size: int, first: Side, second: Side
+    random: np.random.Generator, count: int, sizes: tuple[int, int], first: Side, second: Side
 ) -> list[Verdict]:
-    sides = [side.samples(random, count, size) for side in (first, second)]
+    sides = [side.samples(random, count, n) for side, n in zip((first, second), sizes, strict=True)]
     return [judge(a, b) for a, b in zip(*sides, strict=True)]
 
 
@@ -296,10 +270,10 @@ def _by_seed(
     ]
 
 
-def _looked(first: Sample, second: Sample, at: tuple[int, ...], levels: tuple[float, ...]) -> bool:
+def _looked(first: Sample, second: Sample) -> bool:
     return any(
-        p_different(*(Sample(it.amounts[:n], it.reached[:n]) for it in (first, second))) <= level
-        for n, level in zip(at, levels, strict=True)
+        p_different(*(it.at(range(n)) for it in (first, second))) <= level
+        for n, level in zip(LOOKS, nominal_levels(LOOKS), strict=True)
     )
 
 
@@ -316,28 +290,17 @@ def _advised(random: np.random.Generator, side: Side, size: int, repeats: int) -
         amounts = [np.append(it, side.samples(random, 1, more)[0].amounts) for it in amounts]
 
 
-GROUPS: dict[str, Callable[[np.random.Generator, int], Cases]] = {
+GROUPS: Groups = {
     "intervals": intervals,
     "equal sides": equal_sides,
     "joint": joint,
     "power": power,
-    "gate": gate,
+    "misses": misses,
 }
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
-    parser.add_argument("--repetitions", type=int, default=2000, help="of each case")
-    parser.add_argument("--name", default="verdicts", help="of the result file")
-    options = parser.parse_args()
-    random, rows = np.random.default_rng(0), []
-    for group, cases in GROUPS.items():
-        for claim, trials, times, found in cases(random, options.repetitions):
-            row: dict[str, Any] = {"group": group, "claim": claim, "trials": trials, "times": times}
-            rows.append({**row, "found": sum(found), "of": len(found)})
-            print(f"{100 * sum(found) / len(found):5.1f} %", trials, claim, times, sep="\t")
-    print(harness.write(options.name, {"repetitions": options.repetitions, "rows": rows}))
-    return 0
+    return run(__doc__, GROUPS, "verdicts", 2000)
 
 
 if __name__ == "__main__":

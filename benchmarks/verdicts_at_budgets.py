@@ -7,16 +7,13 @@ whose deviation is the CV times the mean quality at the end. Its times are its o
 of a machine. Sides are evaluated at even distances, or each trial at places of its own.
 """
 
-import argparse
 import dataclasses
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
-from benchmarks import harness
+from benchmarks.simulated import Cases, Groups, run, sides_text, sizes_text
 from dawnjax.statistics.budget import BETTER, WORSE, judge_at, judge_pairs
 from dawnjax.statistics.curves import Curves
 from dawnjax.statistics.iso_quality import iso_quality
@@ -79,8 +76,6 @@ class CurveSide:
         return f"CV {100 * self.cv:g} %, {kind} {100 * self.step:g} % of the time apart"
 
 
-Cases = Iterator[tuple[str, str, str, list[bool]]]
-
 _EQUAL = "equal sides are called better or worse at a budget"
 
 
@@ -101,7 +96,7 @@ def budgets(random: np.random.Generator, count: int) -> Cases:
                 for a, b in [both(random, sizes, first, second)]
                 for verdict in judge_at(a, b, [(0.33, 0.83)[number % 2]], direction="at_most")
             ]
-            yield _EQUAL, _trials(sizes), _words(first, second), wrong
+            yield _EQUAL, sizes_text(sizes), sides_text(first.words, second.words), wrong
     side = CurveSide(0.07, is_uneven=True)
     for size in (5, 20):
         wrong = [
@@ -112,7 +107,6 @@ def budgets(random: np.random.Generator, count: int) -> Cases:
         yield f"{_EQUAL}, one of three (Holm)", f"{size}", side.words, wrong
         wrong = [_paired_word(random, size, 0.0) in DIFFERENT for _ in range(count)]
         yield f"{_EQUAL}, pairs by seed", f"{size}", "CV 20 % over seeds, 0.4 % within", wrong
-    yield from margins(random, count)
 
 
 def found(random: np.random.Generator, count: int) -> Cases:
@@ -120,7 +114,12 @@ def found(random: np.random.Generator, count: int) -> Cases:
     for cv, worse, size in ((0.004, 0.03, 5), (0.004, 0.01, 20), (0.07, 0.5, 5), (0.07, 0.25, 20)):
         first = CurveSide(cv, is_uneven=True)
         second = dataclasses.replace(first, worse=worse)
-        words = _words_at(random, count, (size, size), first, second, 0.8)
+        words = [
+            verdict.word
+            for _ in range(count)
+            for a, b in [both(random, (size, size), first, second)]
+            for verdict in judge_at(a, b, [0.8], direction="at_most")
+        ]
         claim = f"B worse by {worse:g} at a budget is found"
         yield claim, f"{size}", first.words, [word == WORSE for word in words]
     for size in (5, 20):
@@ -129,10 +128,10 @@ def found(random: np.random.Generator, count: int) -> Cases:
         yield claim, f"{size}", "CV 20 % over seeds, 0.4 % within", words
 
 
-def bands(random: np.random.Generator, count: int, cvs: Sequence[float] = (0.004, 0.02)) -> Cases:
+def bands(random: np.random.Generator, count: int) -> Cases:
     """Bands of iso-quality that leave out the truth, at the middle of A's curve and late."""
     for cv, size, second in itertools.product(
-        cvs, (5, 10, 20), (CurveSide(0.0, 0.05), CurveSide(0.0, 0.16, is_uneven=True))
+        (0.004, 0.02), (5, 10, 20), (CurveSide(0.0, 0.05), CurveSide(0.0, 0.16, is_uneven=True))
     ):
         first = CurveSide(cv, 0.1)
         second = dataclasses.replace(second, cv=cv, speed=1.25)
@@ -146,21 +145,14 @@ def bands(random: np.random.Generator, count: int, cvs: Sequence[float] = (0.004
                 true = near.place / second.speed
                 low, high = near.low or 0.0, np.inf if near.high is None else near.high
                 wrong.append(not low <= true <= high)
-        yield (
-            "the band of iso-quality leaves out the truth",
-            f"{size}",
-            _words(first, second),
-            wrong,
-        )
+        claim = "the band of iso-quality leaves out the truth"
+        yield claim, f"{size}", sides_text(first.words, second.words), wrong
 
 
-def margins(
-    random: np.random.Generator, count: int, cv: float = 0.004, sizes: Sequence[int] = (5, 20)
-) -> Cases:
-    """Equivalence and the gate on a side that is worse by the margin, as wide for each CV."""
-    for size in sizes:
-        first = CurveSide(cv, is_uneven=True)
-        margin = 12.5 * cv
+def margins(random: np.random.Generator, count: int) -> Cases:
+    """Equivalence and the gate on a side that is worse by the margin."""
+    for size in (5, 20):
+        first, margin = CurveSide(0.004, is_uneven=True), 0.05
         second = dataclasses.replace(first, worse=margin)
         edge = []
         for _ in range(count):
@@ -188,60 +180,17 @@ def _paired_word(random: np.random.Generator, size: int, worse: float) -> str:
     return verdict.word
 
 
-def _words_at(
-    random: np.random.Generator,
-    count: int,
-    sizes: tuple[int, int],
-    first: CurveSide,
-    second: CurveSide,
-    at: float,
-) -> list[str]:
-    words = []
-    for _ in range(count):
-        a, b = both(random, sizes, first, second)
-        words += [it.word for it in judge_at(a, b, [at], direction="at_most")]
-    return words
-
-
 def both(
     random: np.random.Generator, sizes: tuple[int, int], first: CurveSide, second: CurveSide
 ) -> tuple[Curves, Curves]:
     return first.curves(random, sizes[0]), second.curves(random, sizes[1])
 
 
-def _trials(sizes: tuple[int, int]) -> str:
-    return f"{sizes[0]}" if sizes[0] == sizes[1] else f"{sizes[0]} and {sizes[1]}"
-
-
-def _words(first: CurveSide, second: CurveSide) -> str:
-    return first.words if first == second else f"A: {first.words}; B: {second.words}"
-
-
-GROUPS: dict[str, Callable[[np.random.Generator, int], Cases]] = {
-    "budgets": budgets,
-    "bands": bands,
-    "power": found,
-}
+GROUPS: Groups = {"budgets": budgets, "margins": margins, "bands": bands, "power": found}
 
 
 def main() -> int:
-    return run(__doc__, GROUPS, "verdicts_at_budgets", 2000)
-
-
-def run(text: str | None, groups: dict[str, Any], name: str, repetitions: int) -> int:
-    """Simulate groups of cases, print each and write them all to a result file."""
-    parser = argparse.ArgumentParser(prog=sys.argv[0], description=text)
-    parser.add_argument("--repetitions", type=int, default=repetitions, help="of each case")
-    parser.add_argument("--name", default=name, help="of the result file")
-    options = parser.parse_args()
-    random, rows = np.random.default_rng(0), []
-    for group, cases in groups.items():
-        for claim, trials, curves, wrong in cases(random, options.repetitions):
-            row: dict[str, Any] = {"group": group, "claim": claim, "trials": trials}
-            rows.append({**row, "times": curves, "found": sum(wrong), "of": len(wrong)})
-            print(f"{100 * sum(wrong) / len(wrong):5.1f} %", trials, claim, curves, sep="\t")
-    print(harness.write(options.name, {"repetitions": options.repetitions, "rows": rows}))
-    return 0
+    return run(__doc__, GROUPS, "verdicts_at_budgets", 1000)
 
 
 if __name__ == "__main__":

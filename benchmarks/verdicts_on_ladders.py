@@ -3,17 +3,17 @@
     python -m benchmarks verdicts_on_ladders
 
 The curves are those of `verdicts_at_budgets`. On a ladder the part that falls is smaller at each
-larger size, and all trials end at the time 1. Gates and bands of noisier curves are here too.
+larger size, and all trials end at the time 1.
 """
 
 import dataclasses
 import itertools
 import sys
-from collections.abc import Callable
 
 import numpy as np
 
-from benchmarks.verdicts_at_budgets import Cases, CurveSide, bands, both, margins, run
+from benchmarks.simulated import Cases, Groups, run
+from benchmarks.verdicts_at_budgets import CurveSide, both
 from dawnjax.statistics.budget import WORSE, judge_at
 from dawnjax.statistics.further import narrowest
 from dawnjax.statistics.ladder import FADES, GROWS, HOLDS, speedup, trend
@@ -22,38 +22,35 @@ _SIZES = (1.0, 2.0, 4.0, 8.0, 16.0)
 
 
 def ladders(random: np.random.Generator, count: int) -> Cases:
-    """Trends of the gain over sizes: where it holds, where it changes by the margin, and found."""
-    for cv, places, size in itertools.product(
-        (0.004, 0.07, 0.2), ((0.1, False), (0.1, True), (0.3, False)), (3, 5, 10, 20)
-    ):
-        side = CurveSide(cv, *places, ends_at_1=True)
-        words = _trends(random, count, size, side, (1.25,) * 4)
-        claim = "a speedup of 1.25 at four sizes is said to grow or fade"
+    """Trends of the gain over sizes, where it holds and where it changes by the margin."""
+    cases = [
+        (CurveSide(cv, *places, ends_at_1=True), size, 4)
+        for cv, places, size in itertools.product(
+            (0.004, 0.07, 0.2), ((0.1, False), (0.1, True), (0.3, False)), (3, 5, 10, 20)
+        )
+    ]
+    cases += [(CurveSide(0.004, ends_at_1=True), 5, sizes) for sizes in (3, 5)]
+    for side, size, sizes in cases:
+        words = _trends(random, count, size, side, (1.25,) * sizes)
+        claim = f"a speedup of 1.25 at {sizes} sizes is said to grow or fade"
         yield claim, f"{size}", side.words, [word in (GROWS, FADES) for word in words]
-    for sizes, speed in ((3, 1.25), (5, 1.25), (4, 1.0)):
-        side = CurveSide(0.004, ends_at_1=True)
-        words = _trends(random, count, 5, side, (speed,) * sizes)
-        claim = f"a speedup of {speed:g} at {sizes} sizes is said to grow or fade"
-        yield claim, "5", side.words, [word in (GROWS, FADES) for word in words]
     for cv, size in itertools.product((0.0004, 0.004), (5, 20)):
         side = CurveSide(cv, ends_at_1=True)
         words = _trends(random, count, size, side, _fading(1.25, 1.25 / 1.05))
         claim = "a speedup that changes by the margin is said to hold"
         yield claim, f"{size}", side.words, [word == HOLDS for word in words]
-        words = _trends(random, count, size, side, (1.25,) * 4)
-        yield (
-            "a speedup that holds is found to hold",
-            f"{size}",
-            side.words,
-            [word == HOLDS for word in words],
-        )
-        words = _trends(random, count, size, side, _fading(1.3, 1.1))
-        yield (
-            "a speedup that falls from 1.3 to 1.1 is found to fade",
-            f"{size}",
-            side.words,
-            [word == FADES for word in words],
-        )
+
+
+def power(random: np.random.Generator, count: int) -> Cases:
+    """Trends that are found."""
+    for cv, size in itertools.product((0.0004, 0.004), (5, 20)):
+        side = CurveSide(cv, ends_at_1=True)
+        for claim, speeds, word in (
+            ("a speedup that holds is found to hold", (1.25,) * 4, HOLDS),
+            ("a speedup that falls from 1.3 to 1.1 is found to fade", _fading(1.3, 1.1), FADES),
+        ):
+            words = _trends(random, count, size, side, speeds)
+            yield claim, f"{size}", side.words, [it == word for it in words]
 
 
 def _fading(first: float, last: float) -> tuple[float, ...]:
@@ -93,23 +90,7 @@ def pilots(random: np.random.Generator, count: int) -> Cases:
             yield claim, f"{size}", side.words, told
 
 
-def noisy_bands(random: np.random.Generator, count: int) -> Cases:
-    """Bands of iso-quality at greater noise."""
-    yield from bands(random, count, (0.07, 0.2))
-
-
-def noisy_margins(random: np.random.Generator, count: int) -> Cases:
-    """Gates and equivalence at each noise, from 3 trials on."""
-    for cv in (0.004, 0.07, 0.2):
-        yield from margins(random, count, cv, (3, 5, 10, 20))
-
-
-GROUPS: dict[str, Callable[[np.random.Generator, int], Cases]] = {
-    "ladders": ladders,
-    "pilots": pilots,
-    "gates": noisy_margins,
-    "bands": noisy_bands,
-}
+GROUPS: Groups = {"ladders": ladders, "power": power, "pilots": pilots}
 
 
 def main() -> int:

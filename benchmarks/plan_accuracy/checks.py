@@ -6,7 +6,6 @@ import statistics
 from collections.abc import Sequence
 
 from dawnjax.page import words
-from dawnjax.page.table import of_words
 from dawnjax.plan.epochs.interval import Interval
 
 STEP, TIME, EPOCHS = "train step", "time to accuracy", "epochs"
@@ -96,30 +95,6 @@ def coverage(rows: Sequence[Check]) -> list[Coverage]:
                     )
                 )
     return found
-
-
-def text(checks: Sequence[Check]) -> str:
-    """Predictions beside published results, and how many lie near and inside their interval."""
-    head = ["result", "quantity", "left out", "predicted", "interval", "published", "error", "held"]
-    listed = [
-        check for check in checks if not (check.name.startswith(REFERENCE_POINT) and check.holds)
-    ]
-    lines = [of_words(head, rows_of(listed)).to_text(), ""]
-    shown = [check for check in checks if check.left_out == ITS_SYSTEM]
-    for quantity in dict.fromkeys(check.quantity for check in shown):
-        errors = [check for check in shown if check.quantity == quantity]
-        near = (sum(check.is_within(bound) for check in errors) for bound in (0.15, 0.30))
-        text = "within 15 %: {} of {}, within 30 %: {} of {}"
-        first, second = near
-        lines.append(f"{quantity}, {text.format(first, len(errors), second, len(errors))}")
-    lines += ["", of_words(COVERAGE_HEAD, coverage_rows(checks)).to_text()]
-    lines.append("each is predicted without the results that are named as left out")
-    hidden = len(checks) - len(listed)
-    lines.append(
-        f"{hidden} reference points inside their interval are not listed (the JSON has them); "
-        "epochs of those whose logs count examples are examples"
-    )
-    return "\n".join(lines)
 
 
 COVERAGE_HEAD = [

@@ -41,21 +41,6 @@ def race_records(_: list[tuple[str, Record]]) -> Rows:
     return rows
 
 
-def race_rule(_: str, record: Record) -> Iterator[list[str]]:
-    """How often an entry is accepted, by the rounds of a race."""
-    groups: dict[str, list[Record]] = {}
-    for row in record["rows"]:
-        own, rival = (f"{100 * row[name]:g} %" for name in ("own_reach", "rival_reach"))
-        words = f"{row['what']}; reaches in {own}, the record in {rival}; CV {100 * row['cv']:g} %"
-        groups.setdefault(words, []).append(row)
-    for words, rows in groups.items():
-        shares = [
-            ", ".join(f"{100 * row[name] / row['of']:.1f} % ({row['rounds']})" for row in rows)
-            for name in ("accepted", "before")
-        ]
-        yield [words, *shares]
-
-
 def race_lesions(name: str, record: Record) -> Iterator[list[str]]:
     """Arms of a lesion study: the recipe, and the recipe less each part."""
     arms = record["arms"]

@@ -100,15 +100,11 @@ def image_input(name: str, record: Record) -> Iterator[list[str]]:
     """Examples that a core decodes and feeds in a second."""
     for field, what in (
         ("decode", "photograph to a square of 256"),
-        ("decode_for_training", "photograph to what a training step needs"),
         ("cut", "photograph to a random part of 224, as whole photographs are trained on"),
         ("feed", "prepared square to what a training step needs"),
     ):
         if field in record:
             yield compared_row(name, record, f"{what}, images", record[field], 0)
-    if text := record.get("text"):
-        what, where = "packed text to what a training step needs, tokens", machine(name, record)
-        yield [what, where, when(record, "jax"), str(len(text["rates"])), f"{text['median']:,.0f}"]
 
 
 def start_up(name: str, record: Record) -> Iterator[list[str]]:

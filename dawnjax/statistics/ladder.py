@@ -8,7 +8,7 @@ whose error and degrees of freedom follow from theirs.
 
 A trend says nothing of sizes beyond the largest.
 
-`python -m benchmarks verdicts_at_budgets` simulates how often each word is wrong.
+`python -m benchmarks verdicts_on_ladders` simulates how often each word is wrong.
 
 Source: B. L. Welch, Biometrika 34 (1947), and F. E. Satterthwaite, Biometrics Bulletin 2 (1946),
 for a contrast of means with other variances; W. G. Cochran, Biometrics 10 (1954), for the test

@@ -121,7 +121,7 @@ class NoiseOf:
 _MEANING = (
     f"A difference as large as the margin is found in {100 * POWER:.0f} % of comparisons if the "
     "noise is as measured, and an equal side passes a gate of that margin as often. Few trials may "
-    "measure too little noise: with 3 pilots it was found in half of simulated comparisons, with 5 "
+    "measure too little noise: with 3 pilots it was found in 6 of 10 simulated comparisons, with 5 "
     "in two thirds. A difference of the other column, for noise that they cannot exclude (95 %), "
     "was found in 9 of 10 or more. Seeds that are pairs need fewer."
 )

@@ -18,7 +18,8 @@ def test_the_ratio_is_the_geometric_mean_of_the_rounds_ratios():
     assert rounds.ratio.value == pytest.approx((2 * 3 * 8 / 9) ** (1 / 3))
     assert rounds.ratio.ends == "range of 3"
     assert (rounds.ratio.low, rounds.ratio.high) == pytest.approx((8 / 9, 3))
-    assert rounds.row("x")[1:] == ["4.000", "3.000", "1.747", "range of 3: 0.889 to 3.000"]
+    assert rounds.medians == (4.0, 3.0)
+    assert rounds.ratio.ends_text() == "range of 3: 0.889 to 3.000"
 
 
 def test_the_interval_is_students_of_the_pairs_logarithms():
@@ -32,7 +33,7 @@ def test_the_interval_is_students_of_the_pairs_logarithms():
 def test_pairs_are_compared_as_pairs():
     # Both sides change speed together: each round's ratio is 2, and so are both ends.
     rounds = harness.Rounds([2.0, 20.0, 200.0, 2.0, 2.0], [1.0, 10.0, 100.0, 1.0, 1.0])
-    assert rounds.row("x") == ["x", "2.000", "1.000", "2.000", "2.000 to 2.000"]
+    assert (rounds.ratio.value, rounds.ratio.low, rounds.ratio.high) == pytest.approx((2, 2, 2))
     facts = rounds.to_json()
     assert set(facts) == {"unit", "first", "second"} and harness.Rounds.of(facts) == rounds
 
@@ -143,7 +144,7 @@ def test_where_every_way_fails_the_reasons_are_told():
         workers.fastest({"only": lambda: worker("raise SystemExit('no device')")}, lambda _: 1.0)
 
 
-def test_results_are_on_disk_as_they_come(tmp_path, monkeypatch):
+def test_results_are_on_disk_as_they_come_and_shown_as_on_the_page(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv(harness.RESULTS_VARIABLE, str(tmp_path / "out"))
     results = harness.Results("some", goal=2.0)
     results.add(first=1)
@@ -153,10 +154,16 @@ def test_results_are_on_disk_as_they_come(tmp_path, monkeypatch):
     assert (record["goal"], record["first"], record["second"]) == (2.0, 1, 2)
     assert {"date", "processor", "accelerators", "versions"} <= set(record["environment"])
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["some.json"]
-
-
-def test_a_table_is_aligned():
-    assert harness.table([["", "ours"], ["a step", "1.5"]]) == "        ours\na step   1.5"
+    rounds = harness.Rounds([4.0, 4.0], [1.0, 1.0]).to_json()
+    results.add(
+        commands={"it": {"against": "nothing", **rounds}},
+        second_runs={"experiment": "x"}
+        | dict.fromkeys(("compile_seconds", "process_seconds"), rounds),
+    )
+    results.show("start_up")
+    head, first, *_, path = capsys.readouterr().out.splitlines()
+    assert "ratio (95 %)" in head and path == str(results.path)
+    assert "`it` against nothing" in first and "4.000 (range of 2: 4.000 to 4.000)" in first
 
 
 def test_a_trial_without_an_evaluation_took_all_its_time(monkeypatch):

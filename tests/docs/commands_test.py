@@ -159,8 +159,7 @@ def taken(name: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Parse arguments as a benchmark does; SystemExit if it does not take them."""
     source = (TOP / "benchmarks" / f"{name}.py").read_text()
     if re.search(r"^import torch", source, re.MULTILINE):
-        # Its flags are in `pytorch_trial` or its own text; PyTorch itself may not be here.
-        flags = re.findall(r'"(--\w+)"', source + (TOP / "benchmarks/pytorch_trial.py").read_text())
+        flags = re.findall(r'"(--\w+)"', source)  # PyTorch itself may not be here
         for word in words:
             if word.partition("=")[0] not in flags:
                 argparse.ArgumentParser(name).error(f"no flag {word}")

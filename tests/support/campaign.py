@@ -65,6 +65,6 @@ class Campaign:
         if self._is_written:
             largest = {figure: round(value, 3) for figure, value in self._largest.items()}
             record = {**self._record, "largest": largest, "failures": self._failures[:20]}
-            harness.write(f"faults_{self._name}", record)
+            harness.Results(f"faults_{self._name}").add(**record)
         assert self._record["tried"], "nothing was tried"
         assert not self._failures, "\n".join(self._failures[:20])
