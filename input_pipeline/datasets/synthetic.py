@@ -13,7 +13,6 @@ import numpy as np
 
 from dawnjax.input_pipeline.datasets.parallel_text import pair_lengths
 from dawnjax.input_pipeline.datasets.squad import texts_of
-from dawnjax.input_pipeline.datasets.token_shards import TokenSpec, rows_of, token_spec
 from dawnjax.input_pipeline.reading import run_lengths
 from dawnjax.input_pipeline.reading.dataset import DatasetSpec, Declaration, Split, TextSpec
 from dawnjax.input_pipeline.reading.interactions import InteractionsSpec, draw_negatives, split_of
@@ -29,6 +28,7 @@ from dawnjax.input_pipeline.reading.questions import (
     Selection,
     encode,
 )
+from dawnjax.input_pipeline.reading.token_rows import TokenSpec, rows_of, token_spec
 from dawnjax.input_pipeline.reading.token_words import KNOWN_WORDS, TokenText, token_text
 from dawnjax.input_pipeline.reading.vocabulary import END, LARGEST_SIZE, PAD, UNKNOWN
 from dawnjax.limits import Limit, OneOrMore, check_fields, require, within

@@ -15,7 +15,6 @@ from small_questions import TRAIN
 from dawnjax.input_pipeline.datasets.images import made
 from dawnjax.input_pipeline.datasets.movielens import in_order, read_ratings
 from dawnjax.input_pipeline.datasets.squad import read_passages
-from dawnjax.input_pipeline.datasets.token_shards import documents_of, shards_in
 from dawnjax.input_pipeline.reading import (
     image_set,
     labelled_images,
@@ -26,7 +25,9 @@ from dawnjax.input_pipeline.reading import (
 from dawnjax.input_pipeline.reading.dataset import DataError, Split
 from dawnjax.input_pipeline.reading.image_files import decode_square
 from dawnjax.input_pipeline.reading.image_set import SPLITS
+from dawnjax.input_pipeline.reading.llmc_shards import shards_in
 from dawnjax.input_pipeline.reading.photographs import open_source
+from dawnjax.input_pipeline.reading.token_sources import documents_of
 from dawnjax.input_pipeline.reading.word_vectors import read_vectors
 
 RATINGS = b"1,1,5,1\n1,2,5,2\n2,1,4,1\n2,3,5,2\n"

@@ -10,7 +10,6 @@ import pytest
 import small_tokens
 
 from dawnjax import records
-from dawnjax.input_pipeline.datasets.token_shards import shards_in
 from dawnjax.input_pipeline.reading import (
     image_set,
     labelled_images,
@@ -20,6 +19,7 @@ from dawnjax.input_pipeline.reading import (
     token_words,
 )
 from dawnjax.input_pipeline.reading.dataset import DataError
+from dawnjax.input_pipeline.reading.llmc_shards import shards_in
 from dawnjax.input_pipeline.reading.word_vectors import read_vectors
 
 MARK = b"\xef\xbb\xbf"

@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from dawnjax.input_pipeline.datasets import token_shards
+from dawnjax.input_pipeline.reading.dataset import Split
+from dawnjax.input_pipeline.reading.token_sources import Part
 
 
 def write(
@@ -17,9 +19,9 @@ def write(
     vocabulary: bytes = b"",
 ) -> None:
     """Write streams in the place of those that are there."""
-    parts: dict[token_shards.Split, token_shards.Part] = {
-        "train": token_shards.Part([np.asarray(train, np.int64)]),
-        "eval": token_shards.Part([np.asarray(val, np.int64)]),
+    parts: dict[Split, Part] = {
+        "train": Part([np.asarray(train, np.int64)]),
+        "eval": Part([np.asarray(val, np.int64)]),
     }
     if mask is not None:
         parts["eval"].masks = [np.array(mask, bool)]

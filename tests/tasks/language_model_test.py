@@ -20,8 +20,9 @@ from dawnjax.config.experiment import Target
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.input_pipeline.datasets.synthetic import SyntheticTokens
-from dawnjax.input_pipeline.datasets.token_shards import TokenShards, documents_of
+from dawnjax.input_pipeline.datasets.token_shards import TokenShards
 from dawnjax.input_pipeline.reading.dataset import DataError
+from dawnjax.input_pipeline.reading.token_sources import documents_of
 from dawnjax.input_pipeline.reading.token_words import words_file
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.models import causal_attention
@@ -139,7 +140,7 @@ def test_shards_of_others_are_taken(tmp_path, capsys):
     assert (spec.vocabulary_size, spec.separator) == (257, 0)
     (tmp_path / "of_others" / "train_val.bin").write_bytes(small_tokens.shard(range(20)))
     assert shards(tmp_path / "of_others") == 1
-    assert "train_val.bin: has not one of train and val in its name" in capsys.readouterr().err
+    assert "train_val.bin: its name needs either train or val" in capsys.readouterr().err
     assert shards(tmp_path / "few", a_train=range(9)) == 2
     assert "no file *val*.bin is there" in capsys.readouterr().err
 
