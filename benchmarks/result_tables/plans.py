@@ -103,7 +103,7 @@ def _versions(found: list[tuple[str, str]], count: int) -> str:
 
 def _memory_cell(row: Record) -> str:
     if "reason" in row:
-        # What to do about it is no part of a table.
-        return row["reason"].partition("; ")[0]
+        # What to do about it, and where in the compiler it failed, is not part of a table.
+        return row["reason"].partition("; ")[0].partition(" (platforms/")[0]
     again = ", recomputes" if row["recomputed"] else ""
     return words.scaled(row["num_bytes"], "B") + again
