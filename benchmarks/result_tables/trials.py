@@ -3,9 +3,7 @@
 from collections.abc import Iterator
 
 from benchmarks.compared import (
-    TOTAL,
     beside_peer,
-    charges_imports,
     recorded,
     trial_ratios_with_and_without_disturbed,
 )
@@ -28,8 +26,6 @@ def against_pytorch(name: str, record: Record) -> Iterator[list[str]]:
         yield [*where, "time to accuracy, s: no ratio, a trial did not reach"]
         where = [""] * 3
     for quantity, (ours, theirs, ratio) in ratios.items():
-        if quantity == TOTAL and charges_imports(record["pytorch"]["trials"]):
-            quantity += "; PyTorch's holds our imports: the ratio is at least this"
         yield [
             *where,
             quantity,
