@@ -89,7 +89,7 @@ GROUPS: Groups = {"no faster": no_faster, "power": power}
 
 
 def main() -> int:
-    return run(__doc__, GROUPS, "race_rule", 4000)
+    return run(__doc__, GROUPS, "race_rule", 1000)
 
 
 if __name__ == "__main__":
