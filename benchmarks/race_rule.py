@@ -71,8 +71,8 @@ def _words(own: Side, rival: Side) -> str:
 def _accepted(
     random: np.random.Generator, count: int, rounds: int, own: Side, rival: Side, level: float
 ) -> list[bool]:
-    races = zip(*(side.samples(random, count, rounds) for side in (own, rival)), strict=True)
-    return [_is_accepted(*race, level) for race in races]
+    owns, rivals = (side.samples(random, count, rounds) for side in (own, rival))
+    return [_is_accepted(first, second, level) for first, second in zip(owns, rivals, strict=True)]
 
 
 def _is_accepted(own: Sample, rival: Sample, level: float) -> bool:
