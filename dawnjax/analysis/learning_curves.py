@@ -33,7 +33,7 @@ def learning_curve(trials: Sequence[Trial]) -> list[CurvePoint]:
     At each moment of an evaluation of any trial, a trial stands at its newest evaluation. It has no
     value before its first. One that reached its target or spent its budget keeps its last value:
     the median of the others alone would describe the slow trials. Any other trial has no value
-    after its last evaluation. Points at which some trial has no value are left out.
+    after its last evaluation. Points without a value for every trial are left out.
     """
     curves = [
         (curve, math.inf if trial.reached or trial.status == "not_reached" else curve[-1][0])

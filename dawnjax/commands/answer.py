@@ -28,8 +28,8 @@ class Answer:
     """What a command found.
 
     Attributes:
-      result: The command's record, a `RESULT` of its module; None where there is nothing to tell.
-      text: The same for a person, where the command has not printed it on its way.
+      result: The command's record, a `RESULT` of its module; None if there is none.
+      text: The same for a person, unless the command has already printed it.
       status: Its exit status.
       reasons: Why it is not `done`, a line each.
       next: Commands that make sense now, as a shell takes them.
@@ -123,7 +123,7 @@ def _describe(definition: dict[str, Any], kind: type) -> None:
 
 
 def _for_json(text: str) -> str:
-    """Docstring of a record, which says `None` where it is read in Python."""
+    """Docstring of a record, with `null` for Python's `None`."""
     return re.sub(r"\bNone\b", "null", text)
 
 

@@ -1,4 +1,4 @@
-"""`dawnjax check`: a run's result against its log, an MLPerf log against the rules of its round."""
+"""`dawnjax check`: a run's result against its log, an MLPerf log against its round's rules."""
 
 import dataclasses
 import json
@@ -38,10 +38,10 @@ class Checked:
     """A run directory or a log, checked.
 
     Attributes:
-      name: Its path; of a log in a folder or an archive its place there.
+      name: Its path, or its place in a folder or archive.
       is_ok: Whether it has no fault.
       faults: What is wrong, a line each.
-      notes: What a reader should know and is no fault.
+      notes: What a reader should know, though it is not a fault.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Result:
     """Everything that was checked.
 
     Attributes:
-      faulty: How many of them have a fault.
+      faulty: Number of paths with a fault.
     """
 
     checked: tuple[Checked, ...]
@@ -94,7 +94,7 @@ def main(argv: list[str]) -> Answer:
 
 
 def _lines(one: Checked) -> list[str]:
-    """What was found of one, faults of equal text once with their number."""
+    """Findings on one path; equal faults appear once, with their number."""
     name = escaped(one.name)
     said = [f"{name}: note: {_short(note)}" for note in counted(one.notes)]
     said += [f"{name}: FAULT: {_short(fault)}" for fault in counted(one.faults)]

@@ -253,7 +253,7 @@ def _qualities(
     is_gate: bool,
     argv: Sequence[str],
 ) -> Answer:
-    """Verdicts on qualities at budgets; as a gate, its status is that of all budgets."""
+    """Verdicts on qualities at budgets; a gate's status covers all budgets."""
     [found] = at_budget.qualities(first, [second], *asked)
     verdicts = found.verdicts
     calm, without = _calm_at(found, first, second), None
@@ -331,7 +331,7 @@ def _gate_of_qualities(
 
 
 def _arms_at(path: str, asked: Asked, is_gate: bool) -> Answer:
-    """Verdicts on a study's arms at budgets; as a gate, its status is that of all arms."""
+    """Verdicts on a study's arms at budgets; a gate's status covers all arms."""
     arms = _study(path, 0.05).sides
     found = at_budget.qualities(arms[0], arms[1:], *asked)
     pairs = [*zip(arms[1:], found, strict=True)]
@@ -375,7 +375,7 @@ def _study(path: str, margin: float) -> StudyFigures:
 
 
 def _arms(path: str, margin: float, is_gate: bool) -> Answer:
-    """Verdicts of a study, which hold together; as a gate, its status is that of all arms."""
+    """Joint verdicts of a study; a gate's status covers all arms."""
     folder, found = records.path_of(path), _study(path, margin)
     following = next_commands(found, folder)
     lines = [text_of(found), *(f"next: {command}" for command in following)]

@@ -59,7 +59,7 @@ class Drop:
 
     Attributes:
       value: Positive where the other set is harder; null where it cannot be computed.
-      interval_95: Its 95 % interval, low and high, if each set is a sample of its kind.
+      interval_95: Its 95 % interval, low and high, treating each set as a sample of its kind.
       reason: Why one of them is null.
     """
 

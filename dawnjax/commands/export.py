@@ -44,7 +44,7 @@ class Result:
 
     Attributes:
       files: Paths of the entries, logs or weights.
-      notes: What a reader of them should know.
+      notes: What a reader should know about them.
     """
 
     format: str

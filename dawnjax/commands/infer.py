@@ -42,13 +42,13 @@ class Result:
     """Latency and cost of a model, one example at a time.
 
     Attributes:
-      timed: What the latency holds.
+      timed: What the latency includes.
       examples: Examples that count.
-      distinct_examples: Different ones among them.
+      distinct_examples: Different examples among them.
       split_examples: Examples of the evaluation split.
       cost_of_10000_usd: Cost of answering 10,000 at the price.
       quality: Metrics over the examples, by name.
-      reached: Whether they reach every target; null where not the whole split was answered.
+      reached: Whether they reach every target; null unless the whole split was answered.
       reasons: Why a field is null, by its name.
       file: The record that was written, with all facts.
     """

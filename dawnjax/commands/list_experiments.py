@@ -33,10 +33,10 @@ class Listed:
       model: Tag of the architecture.
       data: Tag of the data set.
       comes_with_package: Whether the data need nothing of the user's.
-      data_dir: Where the data are looked for; empty for `--data.data_dir`, null without a folder.
+      data_dir: Where a run looks for the data; empty for `--data.data_dir`, null without a folder.
       targets: What one evaluation must reach, all together.
-      target_note: How the target was chosen, where that could flatter a result.
-      observations: What trials gave, and where.
+      target_note: How the target was chosen, if that could flatter a result.
+      observations: Results of trials, and their hardware.
       fields: All fields, by the names of their flags.
     """
 

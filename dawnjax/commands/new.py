@@ -1,4 +1,4 @@
-"""`dawnjax new`: a complete file of an own experiment, to begin from."""
+"""`dawnjax new`: a complete file for your own experiment."""
 
 import dataclasses
 import re
@@ -54,7 +54,7 @@ def main(argv: list[str]) -> Answer:
 
 
 def write_new(path: Path, template: str) -> Path:
-    """Write a file of an experiment that is named for it; `ConfigError` if it cannot be."""
+    """Write an experiment's file under its name; `ConfigError` if that cannot be."""
     path = path.with_suffix(".py")
     if path.exists():
         raise ConfigError(f"{path} exists already; choose another name")

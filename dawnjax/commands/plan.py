@@ -1,4 +1,4 @@
-"""`dawnjax plan`: time and cost of an experiment on hardware that is not here."""
+"""`dawnjax plan`: time and cost of an experiment on hardware that you do not have."""
 
 import concurrent.futures
 import contextlib
@@ -61,7 +61,7 @@ family, without compiling.
 
 @dataclasses.dataclass(frozen=True)
 class _Job:
-    """A system and batch to plan, with its flags; `identity` is that of its programs."""
+    """A system and batch to plan, with its flags and the `identity` of its programs."""
 
     system: "System"
     batch: int
@@ -143,7 +143,7 @@ def _rows(request: Request, argv: Sequence[str], values: flags.FlagValues) -> _R
 
 
 def _predicted(asked: _Asked) -> _Rows:
-    """Times and costs on each system, from programs that are compiled for it."""
+    """Times and costs on each system, from programs compiled for it."""
     request, argv, values = asked.request, asked.argv, asked.values
     prices = _prices(values["price_per_device_hour_usd"].value or ())
     counted = _given_epochs(values["epochs"].value, values["epochs_from"].value, request)
@@ -214,7 +214,8 @@ def _with_batch(argv: Sequence[str], batch: int) -> tuple[list[str], Request]:
 
 
 def _refuse(request: Request, system: "System", spec: Any) -> None:
-    """Refuse a mesh or a batch that data or devices do not fit, before a compiler starts."""
+    """Refuse a mesh or batch that does not fit the data or the devices, before a compiler "
+    "starts."""
     from dawnjax.config.own_files import own_code
 
     experiment, mesh = request.experiment, request.options.mesh
@@ -230,7 +231,7 @@ def _refuse(request: Request, system: "System", spec: Any) -> None:
 
 @contextlib.contextmanager
 def _said(request: Request, system: "System", batch: int) -> Iterator[None]:
-    """Say on standard error what is compiled, and how long that took."""
+    """Report on standard error what is compiled, and how long that took."""
     what = escaped(f"{request.experiment.name} for {system.name} batch {batch:,}")
     started = time.monotonic()
     print(f"compiling {what}", file=sys.stderr, flush=True)
@@ -245,7 +246,7 @@ def _side_by_side(make: Callable[[Given], Made], given: Iterable[Given]) -> list
 
 
 def _unit(request: Request, system: "System") -> int:
-    """Batches are multiples of it: each device has whole parts of one, and whole groups.
+    """Divisor of all batches: each device has an equal part of a batch, and whole groups.
 
     Groups that straddle devices exchange activations, which take several times the memory.
     """
@@ -255,7 +256,7 @@ def _unit(request: Request, system: "System") -> int:
 
 
 def _with_search(reason: str, request: Request) -> str:
-    """A reason, with the way out where a decoder's batch has fewer rows than there are devices."""
+    """A reason, with the remedy if a decoder's batch has fewer rows than there are devices."""
     from dawnjax.plan.decoders import step
 
     if "is not a multiple of" in reason:
@@ -388,7 +389,7 @@ def _prices(texts: Sequence[str]) -> dict[str, float]:
 
 
 def _given_epochs(number: Any, path: Any, request: Request) -> Counted:
-    """Epochs by batch and examples of an epoch: the user's, or else what is known."""
+    """Epochs by batch and examples per epoch: the user's, or the known ones."""
     from dawnjax.config.experiment_modules import experiment_names, load_experiment
     from dawnjax.plan.epochs import sources
 
@@ -440,7 +441,7 @@ def _predict(
 def _of_decoders(
     request: Request, job: _Job, programs: "Programs", efficiency: "Efficiency"
 ) -> "Efficiency":
-    """Efficiency by published steps of decoders, where they are of the experiment's kind."""
+    """Efficiency by published decoder steps, if the experiment is such a decoder."""
     from dawnjax.plan.decoders import step as decoder_step
     from dawnjax.plan.steps import predict
 

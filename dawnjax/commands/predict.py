@@ -1,4 +1,4 @@
-"""`dawnjax predict`: answers of a run's model to inputs of one's own."""
+"""`dawnjax predict`: answers of a run's model to a user's inputs."""
 
 import dataclasses
 import glob
@@ -76,7 +76,8 @@ def main(argv: list[str]) -> Answer:
 
 
 def files_of(given: list[str]) -> list[Path]:
-    """Files that paths, folders and patterns name, those of a folder sorted and not hidden."""
+    """Files that paths, folders and patterns name; a folder's files are sorted, without hidden "
+    "ones."""
     if not given:
         raise ConfigError("--from is missing: give the files to answer")
     files: list[Path] = []

@@ -1,4 +1,4 @@
-"""`dawnjax prepare`: converts a dataset into its form on disk, once, so that runs start at once."""
+"""`dawnjax prepare`: converts a dataset once into arrays on disk that runs map into memory."""
 
 import dataclasses
 import functools

@@ -1,4 +1,4 @@
-"""`dawnjax profile`: where the time of a step goes, of an earlier run or a few fresh steps."""
+"""`dawnjax profile`: where a step's time goes, in an earlier run or a few fresh steps."""
 
 import dataclasses
 import re
@@ -34,7 +34,7 @@ class Op:
     Attributes:
       layer: Where the program made it; empty if unknown.
       line: The line of code likewise.
-      lost_seconds_per_step: Beyond the least time that its FLOPs and bytes need.
+      lost_seconds_per_step: Time beyond the least that its FLOPs and bytes need.
     """
 
     op: str
@@ -50,10 +50,10 @@ class Utilization:
 
     Attributes:
       window: Folder of the capture.
-      parts_seconds: Seconds of each part of a traced step, which sum to it.
+      parts_seconds: Seconds of each part of a traced step; they sum to the step.
       parts_fraction: The same as fractions of it.
-      attributed_fraction: Share of the step with a known cause.
-      busy_fraction: Share in which the device ran an op.
+      attributed_fraction: Fraction of the step with a known cause.
+      busy_fraction: Fraction in which the device ran an op.
       mfu: Model FLOPs over the peak's.
       hfu: Executed FLOPs over the peak's.
       reasons: Why a field is null, by its name.
@@ -84,7 +84,7 @@ class Communication:
     Attributes:
       fraction: Time with a collective in flight.
       exposed_fraction: The part of it that no computation hid.
-      exposed_skew_fraction: The part of that which waited for the slowest device.
+      exposed_skew_fraction: The exposed part spent waiting for the slowest device.
       reasons: Why a field is null, by its name.
     """
 
@@ -118,10 +118,10 @@ class Host:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Result:
-    """Where the time of the profiled steps went, host by host.
+    """Where the time of the profiled steps went, by host.
 
     Attributes:
-      first_step: First of the profiled steps, which count for no run.
+      first_step: First of the profiled steps, which belong to no run.
       straggler: The host that the others waited for; null without one.
       straggler_reason: Why none is known; empty if none is meant.
     """
@@ -195,7 +195,7 @@ def show(run_dir: Path) -> Answer:
 
 
 def _remarks(profiles: list[HostProfile]) -> list[str]:
-    """What the tables do not say; what holds for several hosts once."""
+    """Notes that the tables lack; a note on several hosts appears once."""
     said = []
     for profile in profiles:
         why = profile.utilization_json()["reasons"].get("mfu")

@@ -49,7 +49,7 @@ _STATUS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Track:
-    """What entries race for: the least time to a target, or the best quality at a budget.
+    """What entries race for: the shortest time to a target, or the best quality at a budget.
 
     Attributes:
       platform: Kind of the one device: `cpu` or `gpu`.
@@ -62,7 +62,7 @@ class Track:
       target: What one evaluation must reach; null at a budget.
       budget_unit: `seconds`, `examples` or `tokens`; null without a budget.
       budget: What a run may spend; null without one.
-      data_fingerprint: Of the data that count; empty where `data_benchmark` says which they are.
+      data_fingerprint: Fingerprint of the required data; empty if `data_benchmark` names them.
       rounds: Least rounds of a verification.
       run_seconds: Most seconds of a run.
       memory_gib: Most memory of a process.
@@ -95,7 +95,7 @@ class Row:
     """An entry on a board.
 
     Attributes:
-      rank: Such as `1`, `=1` for a tie with it; empty without one.
+      rank: A rank such as `1`, or `=1` for a tie with it; empty without one.
       verdict: Null where it is not yet judged.
     """
 

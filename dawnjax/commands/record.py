@@ -1,4 +1,4 @@
-"""`dawnjax record`: whole runs as one program each; their time is no time to accuracy."""
+"""`dawnjax record`: whole runs as one program each; their time is not a time to accuracy."""
 
 import dataclasses
 import functools
@@ -28,7 +28,7 @@ class Seed:
     """The run of one seed.
 
     Attributes:
-      time_seconds: Training time in record mode, which is no time to accuracy.
+      time_seconds: Training time in record mode, which is not a time to accuracy.
       reached: Whether its one evaluation reached the target.
       metrics: What that evaluation measured, by name.
     """
@@ -47,7 +47,7 @@ class Result:
       file: The record that was written, with all facts.
       metric: The target's metric.
       mean_quality: Its mean over the seeds.
-      mean_time_seconds: Mean training time in record mode, which is no time to accuracy.
+      mean_time_seconds: Mean training time in record mode, which is not a time to accuracy.
       num_reached: Seeds that reached the target.
       num_diverged: Seeds with a loss that is not finite.
     """

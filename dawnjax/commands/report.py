@@ -1,4 +1,4 @@
-"""`dawnjax report`: results, ours and official ones, as one HTML page and as tables."""
+"""`dawnjax report`: a user's results and official ones, as one HTML page and as tables."""
 
 import dataclasses
 import functools

@@ -25,7 +25,7 @@ from dawnjax.trials.ours import find_run_directories, read_run, with_swept
 from dawnjax.trials.trial import Trial
 
 SILENT_SECONDS = 30 * HEARTBEAT_SECONDS
-"""A log without an end that nothing was added to for so long has no process any more."""
+"""If a log without an end has not grown for this long, its process has ended."""
 
 _COLUMNS = (
     Column("run", "run"),
@@ -43,7 +43,7 @@ _COLUMNS = (
 
 @dataclasses.dataclass(frozen=True)
 class ListedRun:
-    """A run of a folder, with the path there and the moment of its log's last line."""
+    """A run in a folder, with its path there and the time of its log's last line."""
 
     path: str
     run: Trial
@@ -51,7 +51,7 @@ class ListedRun:
 
     @property
     def state(self) -> str:
-        """The result's status; `stopped` where the log has no end and nobody writes it."""
+        """The result's status; `stopped` if the log has no end and no process writes it."""
         status = self.run.status
         is_silent = time.time() - self.unix_seconds > SILENT_SECONDS
         return "stopped" if status == "running" and is_silent else status
@@ -63,7 +63,7 @@ class Listed:
 
     Attributes:
       run: Its path in the folder.
-      last_written_unix_seconds: When its log was last added to.
+      last_written_unix_seconds: Time of its log's last line.
       swept: Value of each field that a flag changed in any of the folder's runs.
     """
 
@@ -170,7 +170,7 @@ def _row(one: ListedRun) -> tuple[Any, ...]:
 
 
 def _narrow(table: Table) -> Table:
-    """The columns that a person looks for first: the rest does not fit a terminal."""
+    """The columns that a person looks for first; the others do not fit a terminal."""
     kept = ("run", "experiment", "changed", "target", "state", "time_to_accuracy_seconds")
     names = [name for name in kept if name != "changed" or any(table.column(name))]
     places = [index for index, column in enumerate(table.columns) if column.name in names]

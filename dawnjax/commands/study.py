@@ -132,7 +132,7 @@ def _study(argv: list[str]) -> Answer:
 
 
 def _noise_of(argv: list[str]) -> Answer:
-    """Noise of trials that are there."""
+    """Noise of existing trials."""
     values = flags.FlagValues()
     flags.DEFINE_bool("noise", False, _NOISE, flag_values=values)
     budget = "Quality at this budget, such as steps=1000; repeat for several."
@@ -226,14 +226,14 @@ def _parse(argv: list[str]) -> _Asked:
 
 
 def _define_of_all_trials(values: flags.FlagValues) -> None:
-    """Flags of the whole study, which the command line of a single trial does not have."""
+    """Flags of the whole study, absent from a single trial's command line."""
     beside = "Number of concurrent trials, each on a GPU, a TPU chip or a part of the cores."
     flags.DEFINE_integer("side_by_side", 1, beside, 1, flag_values=values)
     flags.DEFINE_boolean("noise", False, _NOISE, flag_values=values)
 
 
 def _study_of_file(name: str) -> Study | None:
-    """Study that a file defines; None where it defines an experiment, which is studied."""
+    """Study that a file defines; None if it defines an experiment to study."""
     module = own_files.module_of_file(Path(name))
     study = getattr(module, "STUDY", None)
     if study is None and hasattr(module, "EXPERIMENT"):
@@ -290,7 +290,7 @@ def _made_looks(
     earlier: Sequence[Look],
     origins: dict[str, Origin],
 ) -> list[Look]:
-    """Record the looks of a study that is over."""
+    """Record the looks of a finished study."""
     made = looks_made(earlier, Looks(study)) if len(arms) > 1 else []
     folder.write(study, arms, made, origins)
     return made
@@ -308,7 +308,7 @@ def _run(
     Args:
       arms: They grow while a search draws.
       ran_by: Runs the trials, and calls its argument with the name of each that begins.
-      looked: Looks at the trials once they are over.
+      looked: Looks at the trials once they have ended.
     """
     from rich.console import Console
 
@@ -319,7 +319,7 @@ def _run(
     with console.status("starting") as status:
 
         def left(ended: int) -> str:
-            """Time for the trials left, at the pace of those that this command ended."""
+            """Time for the remaining trials, at the pace of this command's trials."""
             if not ended or done == total:
                 return ""
             seconds = (time.monotonic() - started) / ended * (total - done)

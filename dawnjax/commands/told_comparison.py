@@ -1,4 +1,4 @@
-"""A comparison as programs are told of it: two sides, the verdict, and what changed."""
+"""A comparison as JSON: two sides, the verdict, and what changed."""
 
 import dataclasses
 
@@ -9,13 +9,13 @@ from dawnjax.study.changes import Change
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Side:
-    """One of the two that are compared.
+    """One of the two sides.
 
     Attributes:
       given: Its path as it was given.
       arm: The study's arm; `all` for every trial.
       reached: Trials that reached the target.
-      expected_seconds: Time of all trials over the number that reached; null where none did.
+      expected_seconds: Time of all trials divided by the number that reached; null if none did.
     """
 
     given: str
@@ -37,17 +37,17 @@ class Quality:
 
     Attributes:
       word: `better`, `worse`, `equivalent` or `undecided`.
-      difference: Mean of B less that of A, in the metric's unit.
+      difference: Mean of B minus mean of A, in the metric's unit.
       low: Lower end of its interval, or of the range of few trials.
       high: Upper end likewise.
       level: Chance that such an interval holds the truth; null for a range.
       means: Of A and B.
       margin: Difference that counts as equal; null where none was given.
       trials: Of A and B, with a value at the budget.
-      missing: Of each side the trials without a value there, by the reason.
-      between: Trials of each side whose value lies on a line between two evaluations.
-      line_error: Least and greatest error of those lines, which the interval has.
-      why: What the verdict rests on, or why there is none.
+      missing: Each side's trials without a value there, by reason.
+      between: Trials of each side with a value interpolated between two evaluations.
+      line_error: Least and greatest error of the interpolation, which the interval includes.
+      why: The verdict's basis, or why there is none.
     """
 
     at: Budget
@@ -84,17 +84,17 @@ class ToldComparison:
     """B beside A; or the arms of a study beside its first.
 
     Attributes:
-      verdict: On the times; null where qualities are compared.
+      verdict: On the times; null if qualities are compared.
       qualities: Verdicts at the budgets of `--at`.
       disturbed: Null where no trial was disturbed.
       undisturbed_qualities: Verdicts at the budgets without the disturbed trials.
-      same_mathematics: Whether both sides train the same; null where that cannot be decided.
+      same_mathematics: Whether both sides train the same; null if that cannot be decided.
       mathematics: The same in words.
       changed_fields: Fields of the experiments that differ.
       changes: Time of both sides: compilation, steps, evaluations, epochs to the target.
       step_parts: Parts of a step by the profiles.
       ops: Ops that gained or lost most seconds a step.
-      cautions: What a reader of the verdict should know.
+      cautions: Cautions about the verdict.
       study: A study whose arms are compared; null for two sides.
       arms: With `--at` the arms of a study.
       ladder: With `--ladder`, or of a study of that kind.

@@ -1,4 +1,4 @@
-"""A plan as programs are told of it: a row for each system and batch, whatever was asked."""
+"""A plan as JSON: a row for each system and batch, whatever was asked."""
 
 import dataclasses
 from typing import Any
@@ -19,15 +19,15 @@ class Row:
       epochs: To the target.
       epochs_basis: Source of the epochs, or why none knows them.
       epochs_source: Kind of that source.
-      budget_seconds: Of a run to the end of its budget.
+      budget_seconds: Seconds of a run to the end of its budget.
       price: Row of the list of prices.
       price_basis: Source of the price, or why there is none.
       reasons: Why a figure is null, by its name.
       notes: Cautions for readers of the figures.
       memory: With `--memory`: bytes of each program and its largest buffers; with `--search=mesh`:
-        bytes by what holds them.
-      fits: With `--memory` or `--search=mesh`: `yes`, `no`, or `close` where what the bytes leave
-        out decides.
+        bytes by purpose.
+      fits: With `--memory` or `--search=mesh`: `yes`, `no`, or `close` if memory outside the count
+        decides.
       largest: With `--memory`: the largest batch that fits.
       largest_reason: Why none is known.
       mesh: With `--search=mesh`: axes and their sizes.
@@ -71,7 +71,7 @@ class ToldPlan:
 
     Attributes:
       overrides: Flags that changed the experiment.
-      rows: The best first; those without a plan last.
+      rows: Rows, the best first and rows without a plan last.
       advice: What the rows suggest, in words.
     """
 

@@ -1,4 +1,4 @@
-"""A run as programs are told of it: its figures, each null with a reason where it is not known."""
+"""A run as JSON: its figures, each null with a reason if it is not known."""
 
 import dataclasses
 from pathlib import Path
@@ -41,11 +41,11 @@ class ToldRun:
       train_seconds: The train phase alone.
       interruptions: Attempts before the newest one.
       epochs_to_target: Epochs trained when the target was reached.
-      examples_per_second: Examples of all train steps made, over `train_seconds`.
+      examples_per_second: Examples of all train steps divided by `train_seconds`.
       cost_usd: Cost of `time_to_accuracy_seconds`.
       allocated_cost_usd: Cost of `total_seconds`.
       reasons: Why a figure is null, by its name.
-      warnings: What a reader of the figures should know.
+      warnings: Cautions about the figures.
     """
 
     run_dir: str
@@ -80,7 +80,7 @@ _OF_TRIAL = [field.name for field in dataclasses.fields(ToldRun) if field.name n
 
 
 def told_run(trial: Trial, run_dir: Path, state: str = "") -> ToldRun:
-    """What programs are told of a run; its state is the trial's status unless given."""
+    """The JSON record of a run; its state is the trial's status unless given."""
     figures = {name: getattr(trial, name) for name in _OF_TRIAL}
     # The epochs are those of that time.
     why = trial.reasons.get("time_to_accuracy_seconds", "")

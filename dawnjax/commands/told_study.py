@@ -1,4 +1,4 @@
-"""A study and its verdicts as programs are told of them."""
+"""A study and its verdicts as JSON."""
 
 import dataclasses
 from pathlib import Path
@@ -11,16 +11,16 @@ from dawnjax.study.search import SearchFigures
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Advice:
-    """Further trials of each side that may decide; null where the mathematics give no number.
+    """Further trials of each side that may decide; null if no number can be computed.
 
     Attributes:
-      minimum: Trials without which no verdict is possible.
+      minimum: Trials needed for any verdict.
       if_equal: Trials that show equivalence, in 80 % of cases, if the sides are equal.
       if_as_measured: Trials that find a difference likewise if the ratio is the measured one.
       looks: Trials of each side at each look, if the advice is followed until a verdict.
       error_probability: Chance that the test of one look finds a difference between equal sides.
       false_verdicts: Chance that equal sides differ at one of two looks.
-      if_repeated: The same where the advice is followed until a verdict.
+      if_repeated: The same if the advice is followed until a verdict.
     """
 
     minimum: int | None
@@ -34,22 +34,22 @@ class Advice:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """B beside A; of a study an arm beside its first.
+    """B beside A, or an arm of a study beside the first.
 
     Attributes:
       word: The verdict; `dawnjax compare --help` explains each.
       ratio: Expected time of B over that of A; null where a side has none.
-      low: Lower end of its interval; null where nothing can be said of it.
+      low: Lower end of its interval; null if unknown.
       high: Upper end likewise.
       level: Chance that such an interval holds the truth; null for a range of few trials.
       margin: What counts as equal: a ratio between 1 / (1 + margin) and 1 + margin.
-      is_slower_excluded: Whether B being slower by the margin or more is excluded.
+      is_slower_excluded: Whether the interval excludes that B is slower by the margin or more.
       trials: Of A and B.
       reached: Trials of each that reached the target.
       is_paired: Whether the trials were compared as pairs by seed.
       is_conditional: Whether the verdict supposes that all trials reach, because none missed.
       apart: Side (0 for A) and place of a trial that stands apart.
-      why: What the verdict rests on, or why there is none.
+      why: The verdict's basis, or why there is none.
     """
 
     word: str
@@ -73,9 +73,9 @@ class Disturbed:
     """Trials during which other work took much of the machine's processor time.
 
     Attributes:
-      a: Those of A in words, of a study its first arm; empty without any.
-      b: Those of B likewise.
-      alone: Sides, `A` or `B`, that have no other trial: a gate decides nothing then.
+      a: A's (in a study the first arm's), in words; empty without any.
+      b: B's likewise.
+      alone: Sides, `A` or `B`, without an undisturbed trial: a gate then decides nothing.
       without: Verdict on the times without them.
     """
 
@@ -87,7 +87,7 @@ class Disturbed:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrialRow:
-    """A trial of a study that is over; `run_dir` is its path in the study's folder."""
+    """A finished trial of a study; `run_dir` is its path in the study's folder."""
 
     seed: int
     status: str
@@ -98,19 +98,19 @@ class TrialRow:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Arm:
-    """An arm of a study; of a threshold study one of its thresholds.
+    """An arm of a study, or a threshold of a threshold study.
 
     Attributes:
-      flags: What makes a trial of it.
-      planned: Trials that the study has of it.
+      flags: Flags that make its trials.
+      planned: Planned trials of the arm.
       trials: Those that are over.
       mean_seconds: Mean time to accuracy of those that reached.
       cv: Population standard deviation over mean of these times.
-      expected_seconds: Time of all trials over the number that reached; null where none did.
+      expected_seconds: Time of all trials divided by the number that reached; null if none did.
       low_seconds: Lower end of its interval, or of the range of few trials.
       high_seconds: Upper end likewise.
       ends: Kind of `low_seconds` and `high_seconds`, such as `95 %` or `range of 3`; empty without.
-      exposed_communication: Share of a step that no computation hid; null without profiles.
+      exposed_communication: Exposed communication as a fraction of a step; null without profiles.
       verdict: The arm beside the study's first; null for the first.
       rows: The trials, by their seed.
       disturbed: Null where no trial was disturbed.
@@ -173,7 +173,7 @@ class Rung:
       a: Path or arm without the change.
       b: With it.
       trials: Of A and B.
-      means: Qualities of A and B where they are read; null where a trial has none.
+      means: Qualities of A and B at the budget; null if a trial has none.
       difference: B's less A's.
       gain: Of B; null where `lacks` says why there is none.
       line: Gain of the fitted line; null without one.
@@ -196,8 +196,8 @@ class Ladder:
 
     Attributes:
       word: `grows`, `holds`, `fades` or `undecided`; beyond the largest size nothing is said.
-      shows: `gain` or `loss` where B is better or worse at each size, `some` where at some sizes it
-        is better, else `none`.
+      shows: `gain` or `loss` if B is better or worse at each size, `some` if it is better at some
+        sizes, else `none`.
       at: Unit and amount of the budget.
       gain_is: What a gain is: a speedup, or a difference of the metric.
       size_is: What a size counts; empty where it was given.
@@ -227,11 +227,11 @@ class Ladder:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Margin:
-    """Narrowest margin that a number of trials of each side tells in 80 % of comparisons.
+    """Narrowest margin that a number of trials of each side detects in 80 % of comparisons.
 
     Attributes:
       margin: If the noise is as measured; null where so few give no verdict.
-      at_most: If it is as large as the pilot trials cannot exclude.
+      at_most: If it is the largest noise consistent with the pilot trials.
     """
 
     trials: int
@@ -247,7 +247,7 @@ class FigureNoise:
       of: The figure, such as `expected time`.
       is_ratio: Whether margins are fractions of it; else they are in its unit.
       deviation: Of a single trial; null where `lacks` says why it is not known.
-      pilots: Trials that it is from.
+      pilots: Trials behind the estimate.
       unseen: Sum of squared deviations of the trials that a verdict counts beside those it sees: a
         failure, and two that take an evaluation more. 0 for a quality.
     """
@@ -283,10 +283,10 @@ class ToldStudy:
       study: Its fields, by the names of their flags.
       best: The fastest arm of a grid; null for other studies or without a choice.
       search: Figures of a search; null for other studies.
-      looks: Null for one arm, or while the study goes on.
-      ladder: Gains of a ladder; null for other studies, or while a trial is not over.
-      remarks: What a reader of the figures should know.
-      noise: With `--noise`; without a study the noise of trials that are there.
+      looks: Null for one arm, or while the study runs.
+      ladder: Gains of a ladder; null for other studies, or while a trial runs.
+      remarks: Cautions about the figures.
+      noise: With `--noise`; without a study the noise of existing trials.
     """
 
     folder: str = ""

@@ -1,4 +1,4 @@
-"""`dawnjax watch`: the report of runs as a page on localhost that renews itself."""
+"""`dawnjax watch`: the report of runs as a self-reloading page on localhost."""
 
 import contextlib
 import dataclasses
@@ -35,7 +35,7 @@ class Result:
     """What was shown, until Ctrl-C.
 
     Attributes:
-      pages: How often the page or a table of it was asked for.
+      pages: Number of requests for the page or its tables.
     """
 
     url: str
@@ -71,7 +71,7 @@ def main(argv: list[str]) -> Answer:
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """A server of one page, to this machine alone."""
+    """A server of one page, for this machine only."""
 
     pages = 0
     sources: list[Path]
@@ -85,7 +85,7 @@ def server_of(sources: list[Path], port: int, every_seconds: int) -> Server:
 
 
 def files_of(sources: list[Path], every_seconds: int) -> dict[str, str]:
-    """The report's files as the logs are now; a page with a line where there is nothing yet."""
+    """The report's files from the current logs; a page with one line if there is nothing yet."""
     # Imported here so that --help does without them.
     from dawnjax.report import contents, inputs, writing
 
@@ -105,7 +105,7 @@ def files_of(sources: list[Path], every_seconds: int) -> dict[str, str]:
 
 
 def running(sources: list[Path]) -> list[str]:
-    """A line on each run that trains now, with what it cost so far."""
+    """A line on each run that trains now, with its cost so far."""
     lines = []
     for one in itertools.chain(*(read_folder(source)[0] for source in sources)):
         if one.state != "running":
@@ -151,4 +151,4 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Requests are no news."""
+        """Log no requests."""

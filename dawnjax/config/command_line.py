@@ -53,7 +53,7 @@ def one(arguments: Sequence[str], what: str) -> str:
 
 def define_json(flag_values: flags.FlagValues) -> None:
     """Define the flag that every command has."""
-    text = "Print one JSON object, and all else on standard error."
+    text = "Print one JSON object; everything else goes to standard error."
     flags.DEFINE_boolean("json", False, text, flag_values=flag_values)
 
 

@@ -74,8 +74,8 @@ def _leaf(hint: Any, value: Any, classes: Sequence[type], at: str) -> Any:
             known = list(own)
         if tag not in known:
             raise ConfigError(
-                f"{tag!r} is none of {', '.join(known)}; if it is a class of the experiment's own "
-                "file, name that file: --experiment=FILE"
+                f"{tag!r} is none of {', '.join(known)}; if the experiment's own file defines it, "
+                "name that file: --experiment=FILE"
             )
         chosen = own[tag] if tag in own or choice is None else choice.load(str(tag))
         return _config(chosen, value, {}, at)

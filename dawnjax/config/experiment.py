@@ -351,18 +351,20 @@ class Experiment:
             if (value := getattr(self, name))
         ]
         if len(given) > 1:
-            raise ConfigError(f"{' and '.join(given)} both give the run's length; set one of them")
+            raise ConfigError(
+                f"{' and '.join(given)} both set the run's length; set only one of them"
+            )
         ends = isinstance(self.schedule, _NEED_LENGTH) and not builds_itself(self.schedule)
         if not given and (not self.max_seconds or ends):
             raise ConfigError(
-                "num_epochs=0 gives the run no length; set num_epochs, max_steps or max_examples, "
-                "or max_seconds with --schedule=constant"
+                "num_epochs=0 leaves the run without a length; set num_epochs, max_steps or "
+                "max_examples, or max_seconds with --schedule=constant"
             )
         if self.max_steps and self.stages.boundary_epochs:
-            raise ConfigError("max_steps is for runs of one stage; give their length in num_epochs")
+            raise ConfigError("max_steps needs a run of one stage; set the length with num_epochs")
         # A step is int32 on the devices.
         if self.length_in_epochs(spec) * spec.num_train_examples / self.global_batch_size >= 2**31:
-            raise ConfigError("the run's length makes more than 2**31 - 1 steps")
+            raise ConfigError("the run would have more than 2**31 - 1 steps")
 
     def _validate_groups(self) -> None:
         group, batch = self.batch_norm_group_size, self.global_batch_size
@@ -392,18 +394,19 @@ class Experiment:
         changes = {f"task.stages.{name}": value for name, value in task_stages.items()}
         changes["stages.global_batch_size"] = stages.global_batch_size
         for name, values in changes.items():
-            rule = f"be empty (nothing changes) or have {len(boundaries)} values, one a boundary"
-            require(len(values) in (0, len(boundaries)), name, values, rule)
+            count = len(boundaries)
+            rule = f"be empty (nothing changes) or have {count} values, one for each boundary"
+            require(len(values) in (0, count), name, values, rule)
         is_muon = isinstance(self.optimizer, Muon) and not builds_itself(self.optimizer)
         if is_muon and stages.global_batch_size:
             raise ConfigError(
-                "optimizer=muon cannot change its batch in a run: stages.global_batch_size must be "
-                "empty"
+                "optimizer=muon cannot change its batch during a run: leave "
+                "stages.global_batch_size empty"
             )
         for span in self.spans(spec):
             if span.last_step <= span.first_step:
                 raise ConfigError(
-                    f"stages.boundary_epochs={boundaries!r} leave no step to stage "
+                    f"stages.boundary_epochs={boundaries!r} leave no step for stage "
                     f"{span.index + 1} of {len(boundaries) + 1}"
                 )
             try:
@@ -440,8 +443,8 @@ class Experiment:
         if target.direction != metric.direction:
             better = "higher" if metric.direction == "at_least" else "lower"
             raise ConfigError(
-                f"{name}.direction={target.direction}: {better} {metric.title} is better; "
-                f"use {metric.direction}"
+                f"{name}.direction={target.direction}: {better} {metric.title} is better; use "
+                f"{metric.direction}"
             )
         if not metric.least <= target.value <= metric.most:
             hint = f" (did you mean {target.value / 100:g}?)" if metric.is_proportion else ""

@@ -139,9 +139,9 @@ _DESCRIPTION = (
 
 
 def _define_trial(flag_values: flags.FlagValues) -> None:
-    named = "The experiment: a name that `dawnjax list` shows, or a path to a .py file."
+    named = "The experiment: a name from `dawnjax list`, or a path to a .py file."
     flags.DEFINE_string("experiment", None, named, flag_values=flag_values)
-    seed = "The trial's seed: initial parameters, order, augmentation."
+    seed = "The trial's seed for initial parameters, order and augmentation."
     flags.DEFINE_integer("seed", 0, seed, 0, 2**31 - 1, flag_values=flag_values)
-    tiny = "Take the experiment's tiny variant: two steps on made-up data, to try a machine."
+    tiny = "Train the tiny variant: two steps on made-up data, to test a machine."
     flags.DEFINE_boolean("tiny", False, tiny, flag_values=flag_values)

@@ -132,7 +132,7 @@ class FlagTree:
         for name, (flag, hint, default, _) in self._leaves.items():
             value: Any = flag_values[flag].value
             if value is None and default is dataclasses.MISSING:
-                raise ConfigError(f"--{flag} is missing: {self._cls.TAG} has no default for it")
+                raise ConfigError(f"--{flag} is missing: {self._cls.TAG} has no default")
             refuse_unusable_number(flag, value)
             is_tuple = typing.get_origin(hint) is tuple
             fields[name] = tuple(typing.cast(Any, value)) if is_tuple else value

@@ -178,8 +178,8 @@ def file_of(experiment: Any) -> OwnFile | None:
             return _own_file(Path(file))
         if name == "__main__":
             raise ConfigError(
-                f"{cls.__name__} is defined in a notebook: write it into a file, which %%writefile "
-                "does, and import it from there"
+                f"{cls.__name__} is defined in a notebook: write it to a file, for example with "
+                "%%writefile, and import it"
             )
     return None
 
@@ -214,11 +214,11 @@ def check_classes(experiment: Any) -> None:
             continue
         if not isinstance(getattr(cls, "TAG", None), str) or not dataclasses.is_dataclass(cls):
             raise ConfigError(
-                f"{field} is a {cls.__name__}, a class of the experiment's own: make it a "
-                f'dataclass with a TAG = "..." of its own; {GUIDE}'
+                f"{field} is a {cls.__name__}, a class in the experiment's file: make it a "
+                f'dataclass with its own TAG = "..."; {GUIDE}'
             )
         if "tag" in (item.name for item in dataclasses.fields(cls)):
-            raise ConfigError(f"{field}={cls.TAG}: a field cannot be called tag; rename it")  # pyright: ignore[reportAttributeAccessIssue]
+            raise ConfigError(f"{field}={cls.TAG}: no field may be called tag; rename it")  # pyright: ignore[reportAttributeAccessIssue]
         builds = ("build",) if field in ("optimizer", "schedule") else ()
         missing = [name for name in (*needed.get(field, ()), *builds) if not hasattr(config, name)]
         if missing:

@@ -99,8 +99,8 @@ class RunOptions:
         str,
         Limit(
             lambda value: "://" not in value,
-            "be a local path: a log is appended to, which a bucket cannot do; only checkpoints go "
-            "to one, by --checkpoint.directory",
+            "be a local path: a bucket cannot append to a log; only checkpoints can go to a "
+            "bucket, by --checkpoint.directory",
         ),
     ] = ""
     mesh: MeshShape = MeshShape()
@@ -130,16 +130,16 @@ class RunOptions:
         for name, path in paths.items():
             if patterns := sorted(set("[]*?") & set(os.path.abspath(path))):
                 raise ConfigError(
-                    f"{name}={path}: its path has {' and '.join(patterns)} in it, which Orbax "
-                    "takes for a pattern: its checkpoints could not be read; choose another"
+                    f"{name}={path}: its path contains {' and '.join(patterns)}, which Orbax "
+                    "reads as a pattern: its checkpoints could not be read; choose another"
                 )
         refuse_unknown(self.tracker)
         is_split = self.context_keys == "gather" or self.mesh.context > 1
-        rule = "be gather where mesh.context is 1: there is no ring of one device"
+        rule = "be gather if mesh.context is 1: one device makes no ring"
         require(is_split, "context_keys", self.context_keys, rule)
         for axis in ("fsdp", "expert", "context", "model") if self.weight_update_sharding else ():
             if getattr(self.mesh, axis) > 1:
                 raise ConfigError(
-                    f"mesh.{axis}={getattr(self.mesh, axis)} splits the optimizer's state already; "
-                    "take it or weight_update_sharding"
+                    f"mesh.{axis}={getattr(self.mesh, axis)} already splits the optimizer's "
+                    "state; choose it or weight_update_sharding"
                 )

@@ -67,7 +67,7 @@ def tiny(
             experiment.evaluation, every_epochs=1.0, first_epoch=0.0, global_batch_size=16
         ),
         mlperf_benchmark="",
-        target_note="two steps: whatever they reach says nothing",
+        target_note="two steps: the quality means nothing",
         observations=(),
     )
 

@@ -156,7 +156,7 @@ def _epochs_reason(logs: list[tuple[str, TrialLog]]) -> str:
     rules = sorted({log.epoch_rule for _, log in logs if log.epochs is not None})
     whys = dict.fromkeys(log.epoch_reason for _, log in logs if log.epochs is None)
     counted = [f"counted by rule {', '.join(rules)}"] if rules else []
-    return "; ".join([*counted, *filter(None, whys)]) or "the logs do not tell the epochs"
+    return "; ".join([*counted, *filter(None, whys)]) or "the logs do not record the epochs"
 
 
 def _trial(file: str, log: TrialLog) -> Trial:

@@ -30,7 +30,7 @@ class Columns:
       target: Value that a trial must reach; None where only qualities at a budget are compared.
       step: Column of the steps trained.
       time: Column of the clock, with its unit as `NAME:ms`.
-      tokens: Column of the tokens trained, or the number of tokens a step.
+      tokens: Column of the tokens trained, or the number of tokens per step.
       flops: Column of the FLOPs spent.
       seed: Column of the seed.
       trial: Column that tells the trials of one file apart.
@@ -122,12 +122,14 @@ def tell(names: Mapping[str, Any], given: Columns) -> Told:
     metric = given.metric or _metric(names, said)
     direction = given.direction or _direction(metric, said)
     if _better(metric) not in ("", direction):
-        said.append(f"{direction} is better, by --direction, against what {metric} is called")
+        said.append(
+            f"{direction} is better, by --direction, although the name {metric} suggests otherwise"
+        )
     step = given.step or _first(names, _STEPS)
     clock = _clock(names, given.time, said)
     tokens, count = _tokens(names, given.tokens)
     if not step and not clock.get("time"):
-        said.append("no step and no time (--step, --time), so --at=end is all that can be compared")
+        said.append("no step and no time (--step, --time), so only --at=end can be compared")
     seed, trial = given.seed or _first(names, ("seed",)), given.trial or _first(names, _TRIALS)
     flops = given.flops or _first(names, _FLOPS)
     told = {"step": step, "tokens": tokens, "flops": flops, "seed": seed, "trial": trial}
@@ -150,7 +152,7 @@ def _require(names: Mapping[str, Any], name: str, flag: str) -> None:
     if name and name not in names:
         near = closest(name, list(names))
         hint = f"; did you mean {near}?" if near else ""
-        raise ConfigError(f"--{flag}={name} is not a column of {_listed(names)}{hint}")
+        raise ConfigError(f"--{flag}={name} is not one of the columns {_listed(names)}{hint}")
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -176,13 +178,12 @@ def _better(name: str) -> str:
 def _metric(names: Mapping[str, Any], said: list[str]) -> str:
     found = [name for name in names if _words(name) & _VALIDATION and _better(name)]
     if len(found) == 1:
-        said.append(f"metric {found[0]}, the only one of a validation")
+        said.append(f"metric {found[0]}, the only validation metric")
         return found[0]
     if found:
-        raise ConfigError(f"which metric is compared? give --metric, of {_listed(found)}")
+        raise ConfigError(f"several metrics; choose with --metric: {_listed(found)}")
     raise ConfigError(
-        f"no column is by its name a metric of a validation, among {_listed(names)}; give "
-        "--metric=COLUMN"
+        f"no column is named like a validation metric: {_listed(names)}; give --metric=COLUMN"
     )
 
 
@@ -190,7 +191,7 @@ def _direction(metric: str, said: list[str]) -> str:
     direction = _better(metric)
     if not direction:
         raise ConfigError(
-            f"are greater values of {metric} better, or less? give --direction=at_least or at_most"
+            f"is a higher or a lower {metric} better? give --direction=at_least or at_most"
         )
     said.append(f"{'lower' if direction == 'at_most' else 'higher'} is better, by its name")
     return direction
@@ -209,7 +210,7 @@ def _clock(names: Mapping[str, Any], given: str, said: list[str]) -> dict[str, A
         name, unit = given, ""
     _require(names, name, "time")
     if unit and unit not in UNITS and unit not in _UNIX:
-        raise ConfigError(f"--time={given}: a clock is in {', '.join([*UNITS, *_UNIX])}")
+        raise ConfigError(f"--time={given}: the unit must be one of {', '.join([*UNITS, *_UNIX])}")
     if unit:
         said.append(f"time {name} in {unit}")
         return _of_clock(name, UNITS.get(unit, _UNIX.get(unit, 1.0)), unit in _UNIX)
@@ -223,15 +224,15 @@ def _clock(names: Mapping[str, Any], given: str, said: list[str]) -> dict[str, A
             return _of_clock(column, 1e-3)
         value = names[column]
         if isinstance(value, Seconds):
-            said.append(f"time {column}, with the unit that the log gives")
+            said.append(f"time {column}, in the log's unit")
             return _of_clock(column, 1.0)
         for scale in (1.0, 1e-3, 1e-6, 1e-9):
             if _YEARS[0] <= _number(value) * scale <= _YEARS[1]:
-                said.append(f"time {column}, a date's seconds, counted from the log's first")
+                said.append(f"time {column}, in seconds from the log's first date")
                 return _of_clock(column, scale, is_unix=True)
     if column := next(filter(None, named), ""):
         units = " or ".join(f"--time={column}:{unit}" for unit in UNITS)
-        raise ConfigError(f"in which unit is the clock {column}? give {units}")
+        raise ConfigError(f"the unit of the clock {column} is not known; give {units}")
     said.append("no clock")
     return {}
 

@@ -9,10 +9,10 @@ from dawnjax.errors import ConfigError
 from dawnjax.other_logs.columns import Columns
 
 _HELP = {
-    "metric": "Column of the quality; for DawnJAX's runs, a metric that they measure.",
+    "metric": "Column of the quality; for DawnJAX's runs, one of their metrics.",
     "step": "Column of the steps trained.",
     "time": "Column of the clock with its unit (ms, s, min, h, unix, unix_ms): train_time:ms.",
-    "tokens": "Column of the tokens trained, or the number of tokens a step.",
+    "tokens": "Column of the tokens trained, or the number of tokens per step.",
     "flops": "Column of the FLOPs spent.",
     "seed": "Column of the seed.",
     "trial": "Column that separates the trials of one file.",
@@ -25,11 +25,11 @@ def define(flag_values: flags.FlagValues) -> None:
     text = functools.partial(flags.DEFINE_string, default="", flag_values=flag_values)
     for name, words in _HELP.items():
         text(name, help=f"Other programs' logs: {words[0].lower()}{words[1:]}")
-    choice = "Other programs' logs: whether better values of the metric are higher or lower."
+    choice = "Other programs' logs: the direction of better values."
     directions = ["at_least", "at_most"]
     flags.DEFINE_enum("direction", None, directions, choice, flag_values=flag_values)
     number = functools.partial(flags.DEFINE_float, default=None, flag_values=flag_values)
-    number("target", help="Other programs' logs: the value of the metric that a trial must reach.")
+    number("target", help="Other programs' logs: the value that a trial must reach.")
     number("price_per_hour_usd", help="Other programs' logs: the price of the whole system.")
 
 

@@ -66,7 +66,7 @@ def rows(path: Path, experiment: str) -> Iterator[Row]:
             run, name, start, key, value, is_nan, moment, step, seed = row
             fits = isinstance(run, str) and isinstance(key, str) and isinstance(value, int | float)
             if not (fits and isinstance(moment, int) and isinstance(start, int | None)):
-                raise sqlite3.DataError(f"metric {number} is not a number of a run: {row!r:.100}")
+                raise sqlite3.DataError(f"metric {number} is not a number: {row!r:.100}")
             # Infinity is stored as the greatest finite number. A metric may be named `step`.
             is_finite = not is_nan and abs(value) < sys.float_info.max
             cells: Cells = {key: value if is_finite else "nan"}
@@ -88,7 +88,7 @@ def folder(path: Path) -> Iterator[Row]:
         files = [here / name for here, _, names in records.walk(path / "metrics") for name in names]
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise RunError(f"cannot read {path} as a run of MLflow: {reason}") from None
+        raise RunError(f"cannot read {path} as an MLflow run: {reason}") from None
     if _DELETED.search(about):
         return
     start, metrics = _START.search(about), path / "metrics"
@@ -100,7 +100,7 @@ def folder(path: Path) -> Iterator[Row]:
                 cells: Cells = {name: float(value), "step": int(step)}
                 cells |= _seconds(int(moment), start and int(start[1]))
             except ValueError:
-                raise RunError(f"{file}:{number} is not a line of MLflow's") from None
+                raise RunError(f"{file}:{number} is not a line of an MLflow log") from None
             yield number, cells | told
 
 
@@ -125,4 +125,4 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
             yield database
     except (OSError, sqlite3.Error, TypeError) as error:
         reason = " ".join(str(error).split())
-        raise RunError(f"cannot read {path} as a database of MLflow: {reason}") from None
+        raise RunError(f"cannot read {path} as an MLflow database: {reason}") from None

@@ -156,7 +156,7 @@ def _read(path: Path, logs: list[_Log], columns: Columns) -> Entry:
         raise RunError(f"{path} has {len(logs):,} logs; at most {MOST_LOGS:,} are read")
     if not logs:
         among = f", named {columns.files}" if columns.files else ""
-        raise ConfigError(f"{path} has no log of a known form{among}: {KNOWN}")
+        raise ConfigError(f"{path} has no log in a known form{among}: {KNOWN}")
     # The first rows usually have every column, and then a log is read once. Where a later column
     # tells otherwise, perhaps of the trials that seemed to be one, all are read first.
     try:
@@ -170,7 +170,7 @@ def _read(path: Path, logs: list[_Log], columns: Columns) -> Entry:
     return _entry(path, trials, told, columns, unread)
 
 
-KNOWN = "JSON lines, CSV, TSV, event files of TensorBoard, MLflow's runs, printed text"
+KNOWN = "JSON lines, CSV, TSV, TensorBoard's event files, MLflow's runs, printed text"
 
 
 Names = dict[str, Any]
@@ -198,10 +198,10 @@ def _found(path: Path, logs: list[_Log], columns: Columns, first_rows: int | Non
     if len(forms) > 1:
         raise ConfigError(
             f"{path} has logs of several forms ({', '.join(forms)}), perhaps of the same runs; "
-            "--files='*.csv' chooses those of one"
+            "choose one form with --files='*.csv'"
         )
     if not read:
-        raise RunError(f"{path} has no line of a known form: {KNOWN}")
+        raise RunError(f"{path} has no line in a known form: {KNOWN}")
     told = tell(_of_all(names), columns)
     trials: list[Trial] = []
     for log in read:
@@ -344,8 +344,8 @@ def _add(part: _Part, cells: rows.Cells, told: Told, kind: tuple[str, ...] | Non
         if before.step is not None and step <= before.step:
             raise ValueError(
                 f"step {step} has {told.metric} {evaluation.value:g} after {before.value:g} at "
-                f"step {before.step}: two runs in one log? write a log for each trial, or name the "
-                "column that tells them with --trial"
+                f"step {before.step}: if the log holds two runs, write one log per trial or name "
+                "the column that separates them with --trial"
             )
     if len(part.evaluations) == MOST_EVALUATIONS:
         many = f"more than {MOST_EVALUATIONS:,} evaluations of {told.metric}"
@@ -359,13 +359,13 @@ def _refuse_going_back(
     """`ValueError` where a row's step or moment comes before that of an earlier row."""
     if before[0] is not None and now[0] is not None and now[0] < before[0]:
         raise ValueError(
-            f"step {now[0]} after step {before[0]}: two runs in one file? write a file for each "
-            "trial, or name the column that tells them with --trial"
+            f"step {now[0]} after step {before[0]}: if the file holds two runs, write one file "
+            "per trial or name the column that separates them with --trial"
         )
     if before[1] is not None and now[1] is not None and now[1] < before[1] - 1e-6:
         raise ValueError(
-            f"the clock {told.time} goes back from {before[1]:g} s to {now[1]:g} s: two runs in "
-            "one file, or a clock that began anew when the run was resumed?"
+            f"the clock {told.time} goes back from {before[1]:g} s to {now[1]:g} s: the file "
+            "holds two runs, or the clock restarted when the run resumed"
         )
 
 
@@ -414,7 +414,7 @@ def _trial(name: str, part: _Part, told: Told, target: float | None) -> Trial:
     is_diverged = bool(rows_of) and math.isnan(rows_of[-1].value)
     status = "reached" if first else "diverged" if is_diverged else "not_reached"
     reasons = {
-        "compile_seconds_before_run_start": "the log does not say what its clock holds",
+        "compile_seconds_before_run_start": "the log does not say what its clock includes",
     }
     if first is not None and first.seconds_since_run_start is None:
         reasons["time_to_accuracy_seconds"] = "the log has no clock"
@@ -462,13 +462,13 @@ def _entry(
     for trial in trials:
         if trial.run_id and (other := copies.setdefault(trial.run_id, trial.name)) != trial.name:
             raise RunError(
-                f"{path}: {trial.name} has the evaluations of {other}, each at the same moment: a "
-                "copy; remove one"
+                f"{path}: {trial.name} is a copy of {other} (same evaluations at the same "
+                "moments); remove one"
             )
     warnings = [*told.said]
     if unread:
         shown = ", ".join(unread[:3]) + (f" and {len(unread) - 3} more" if unread[3:] else "")
-        warnings.append(f"not read, for no line of them is of a known form: {shown}")
+        warnings.append(f"not read, without a line in a known form: {shown}")
     empty = [trial.name for trial in trials if not trial.evaluations]
     if empty:
         warnings.append(

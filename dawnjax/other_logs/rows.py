@@ -122,7 +122,8 @@ def table(path: Path) -> Iterator[Row]:
                 raise RunError(f"{path}:{reader.line_num} comes after {MOST_CELLS:,} values")
             if len(cells) > len(header):
                 raise RunError(
-                    f"{path}:{reader.line_num} has {len(cells)} cells, and the header {len(header)}"
+                    f"{path}:{reader.line_num} has {len(cells)} cells, but the header has "
+                    f"{len(header)}"
                 )
             for row in made(cells):
                 yield reader.line_num, row
@@ -177,7 +178,9 @@ def text(path: Path) -> Iterator[Row]:
             except ValueError:
                 broken += 1
                 if broken > MOST_BROKEN:
-                    raise RunError(f"{path}:{number}: too many lines are no whole JSON") from None
+                    raise RunError(
+                        f"{path}:{number}: too many lines are not complete JSON"
+                    ) from None
                 continue
             if isinstance(value, dict):
                 yield number, flat(value)
@@ -194,7 +197,7 @@ def _bounded(path: Path) -> Iterator[tuple[int, bytes]]:
         if len(line) > LONG_LINE_BYTES:
             marks += records.count_marks(line)
             if marks > MOST_MARKS:
-                raise RunError(f"{path}:{number}: its long lines have too many values to read")
+                raise RunError(f"{path}:{number}: its long lines have too many values")
         yield number, line
 
 

@@ -71,7 +71,7 @@ def _scalars(path: Path) -> Iterator[Row]:
                         cells[value.tag] = scalar
                 yield number, cells
     except (DecodeError, struct.error):
-        raise RunError(f"{path} is damaged, or no event file of TensorBoard") from None
+        raise RunError(f"{path} is damaged, or not a TensorBoard event file") from None
     except (OSError, records.BoundError) as error:
         raise RunError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
 

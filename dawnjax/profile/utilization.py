@@ -61,7 +61,7 @@ class Attribution:
 
     @property
     def attributed_fraction(self) -> float:
-        """Share of the step with a known cause."""
+        """Fraction of the step with a known cause."""
         return 1 - self.parts["idle"] / self.step_seconds
 
     @property

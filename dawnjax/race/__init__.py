@@ -1,5 +1,5 @@
-"""The race: entries of strangers, and a judge that runs them against the baseline.
+"""The race: untrusted entries, and a judge that runs them against the baseline.
 
-`judge.verify` is the judge. `tracks` holds the rules that are data, `rules` those that need no run,
-`sandbox` and `contestant` the walls around a run, `handover` its data and clock.
+`judge.verify` is the judge. `tracks` holds the rules that are data, `rules` the checks without a
+run, `sandbox` and `contestant` the isolation of a run, `handover` its data and clock.
 """

@@ -24,7 +24,7 @@ class Place:
 
     Attributes:
       rank: Empty where it has none; `=1` where it ties with the first.
-      verdict: None where the recipe that the entry has now was not judged.
+      verdict: None if the entry's present recipe was not judged.
     """
 
     rank: str
@@ -53,14 +53,14 @@ def read_board(folder: Path) -> Boards:
     """Entries of a folder by track, the record first, each with its verdict.
 
     Raises:
-      ConfigError: The folder holds no entry, or a damaged one.
+      ConfigError: The folder has no entry, or a damaged one.
     """
     found: dict[str, list[tuple[Entry, JudgedEntry | None]]] = {}
     for _, entry in entries_in(folder):
         verdict = read_verdict(folder / VERDICTS, entry.name, entry.recipe)
         found.setdefault(entry.track, []).append((entry, verdict))
     if not found:
-        raise ConfigError(f"{folder} holds no entry: no folder in it has an entry.json")
+        raise ConfigError(f"{folder} has no entry: no folder in it has an entry.json")
     boards: Boards = {}
     for track, rows in sorted(found.items()):
         ranks: dict[str, str] = {}

@@ -1,8 +1,8 @@
 """A run of a recipe inside the sandbox: `python -m dawnjax.race.contestant DATA OUT SEED SOURCE`.
 
-It hears its experiment, asks for its data, hears that they are there, and says that its weights are
-saved. SOURCE is a file with classes of its own, or empty. All that happens here may be the work of
-a stranger: the judge believes the moments at which it heard of it, and the weights.
+It receives its experiment, asks for its data, waits until they are there, and reports that its
+weights are saved. SOURCE is a file with the entry's classes, or empty. Untrusted code may control
+all of this process: the judge trusts only its own clock, and measures the weights itself.
 """
 
 import dataclasses

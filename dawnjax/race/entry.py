@@ -2,9 +2,9 @@
 
     entry.json       an `Entry`, with the hash of each file of the source
     source/NAME.py   the recipe's file, or `run.py` of a program, and the modules that it imports
-    README.md        words for people, or none
+    README.md        optional, for people
 
-The folder is a stranger's: it is read within bounds, and no link in it is followed.
+The folder is untrusted: it is read within limits, and no link in it is followed.
 """
 
 import dataclasses
@@ -46,7 +46,7 @@ class Entry:
     Attributes:
       experiment: The recipe, as a run's `experiment.json` has it, without the place of the data;
         empty for a program.
-      source: File within `source` that a run executes; empty where the fields say all.
+      source: File within `source` that a run executes; empty if the fields suffice.
       files: SHA-256 of each file of the source, by its path.
     """
 
@@ -65,7 +65,8 @@ class Entry:
 
     @property
     def recipe(self) -> str:
-        """Hash of what is trained, which a verdict is on: no names, and no file that is not run."""
+        """Hash of what is trained, the subject of a verdict: without names and files that are "
+        "not run."""
         fields = {name: value for name, value in self.experiment.items() if name != "name"}
         told = [self.track, fields, [self.source, self.files] if self.source else []]
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
@@ -75,7 +76,7 @@ def read_entry(folder: Path) -> Entry:
     """Read an entry's description, and compare its files with their hashes.
 
     Raises:
-      ConfigError: It is no whole entry; names the file and the fault.
+      ConfigError: The entry is incomplete; names the file and the fault.
     """
     file, files = folder / ENTRY_FILE, files_of(folder)
     if ENTRY_FILE not in files:
@@ -87,7 +88,7 @@ def read_entry(folder: Path) -> Entry:
     if entry.schema_version != SCHEMA_VERSION:
         raise ConfigError(f"{file}: schema_version {entry.schema_version} is not {SCHEMA_VERSION}")
     if not names_a_file(entry.name):
-        raise ConfigError(f"{file}: name={entry.name[:80]!r} names no file")
+        raise ConfigError(f"{file}: name={entry.name[:80]!r} cannot name a file")
     is_there = f"{SOURCE}/{entry.source}" in entry.files
     if not (is_there if entry.source else entry.experiment):
         raise ConfigError(f"{file} is neither a recipe nor a program: source={entry.source[:80]!r}")
@@ -103,21 +104,21 @@ def files_of(folder: Path) -> dict[str, bytes]:
     """Contents of an entry's files by their paths in it, `entry.json` too.
 
     Raises:
-      ConfigError: A link, a file that no entry has or that cannot be read, or too many of them.
+      ConfigError: A link, a file that does not belong or cannot be read, or too many files.
     """
     found: dict[str, bytes] = {}
     left = MOST_BYTES
     for number, path in enumerate(_within(folder), 1):
         if number > MOST_FILES:
-            raise ConfigError(f"{folder} holds more than {MOST_FILES:,} files, and no entry does")
+            raise ConfigError(f"{folder} has more than {MOST_FILES:,} files, too many for an entry")
         status, name = path.lstat(), path.relative_to(folder).as_posix()
         if stat.S_ISDIR(status.st_mode):
             continue
         if not stat.S_ISREG(status.st_mode) or not _ALLOWED.fullmatch(name):
-            raise ConfigError(f"{folder}: {name!r} is not a file of an entry; take it out")
+            raise ConfigError(f"{folder}: {name!r} does not belong to an entry; remove it")
         left -= status.st_size
         if left < 0:
-            raise ConfigError(f"{folder} holds more than {MOST_BYTES:,} bytes, and no entry does")
+            raise ConfigError(f"{folder} has more than {MOST_BYTES:,} bytes, too many for an entry")
         try:
             found[name] = records.read_plain(path, MOST_BYTES)
         except (OSError, ValueError) as error:
@@ -130,7 +131,7 @@ def _within(folder: Path) -> Iterator[Path]:
         for here, folders, files in records.walk(folder):
             yield from (here / name for name in (*folders, *files))
     except records.BoundError as error:
-        raise ConfigError(f"{folder} {error}, and no entry does") from None
+        raise ConfigError(f"{folder} {error}, too deep for an entry") from None
 
 
 def hashes_of(files: Mapping[str, bytes]) -> dict[str, str]:

@@ -1,13 +1,13 @@
 """Handover of the data: what starts the judge's clock.
 
-A run inside the sandbox knows the shapes of its data and compiles for them, but the examples are
-not there. When it asks for them, they appear in its folder, and the clock starts. Thus nothing that
-it does before can train on them. What a recipe is evaluated on never appears: ones take its place.
-A program gets the inputs to answer with the examples, and never the true classes.
+A run inside the sandbox knows the shapes of its data and compiles for them, but does not have the
+examples. When it asks for them, they appear in its folder, and the clock starts, so it cannot train
+on them earlier. A recipe's evaluation examples never appear: arrays of ones replace them. A program
+gets the inputs to answer with the examples, and never the true classes.
 
-Examples of a round have a drawn order, and classes or tokens drawn names (`renamed`). A run that
-ignores its seed for one of its own choice so sees other batches than those that the seed was chosen
-by, and weights from before mean nothing.
+Examples of a round have a drawn order, and classes or tokens drawn names (`renamed`). So a run that
+replaces its seed by a chosen one sees other batches than in the rounds that chose it, and weights
+from earlier rounds are useless.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ DESCRIPTION = "data.json"
 class Handover:
     """Examples of a track, to be handed to one run after another.
 
-    `folder` holds them where no run looks. `new_round` comes before the first run.
+    `folder` keeps them out of the runs' sight. `new_round` comes before the first run.
     """
 
     def __init__(self, data: Any, spec: Any, folder: Path):
@@ -58,12 +58,12 @@ class Handover:
         return int(self._spec.num_classes)
 
     def describe(self, folder: Path) -> None:
-        """Make a run's folder of data, with their description alone."""
+        """Make a run's data folder, with only the description."""
         folder.mkdir(parents=True)
         records.write_json(folder / DESCRIPTION, self._described)
 
     def new_round(self) -> int:
-        """Draw order and names for the runs of a round; returns the seed of both."""
+        """Draw the order and names of a round; returns their seed."""
         seed, last = secrets.randbits(62), self._round
         self._round, self._names_seed = self._folder / secrets.token_hex(8), seed
         renamed_array, names = new_names(self._spec, seed)
@@ -97,7 +97,7 @@ class Handover:
 
 
 def withheld(data: Any, folder: Path, wait: Callable[[], None]) -> Any:
-    """A dataset that is described in a folder, and whose examples come after `wait`.
+    """A dataset described in a folder; its examples come after `wait`.
 
     It is of a class below that of `data`, with equal fields, so that a run takes it for the same.
     """

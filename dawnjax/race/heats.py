@@ -1,7 +1,8 @@
-"""One run of the race, and the measurement of what it saved: the judge's side of both.
+"""One run of the race, and the measurement of its weights: the judge's side of both.
 
-The clock is this process's. It starts when the data are handed over. When the run says that it is
-done it is killed, and the clock stops when nothing of it is left: nothing is written after.
+The clock belongs to this process. It starts when the data are handed over. A run that reports
+itself done is killed, and the clock stops when none of its processes is left, so nothing is written
+later.
 """
 
 import contextlib
@@ -47,7 +48,7 @@ class Side:
 
     Attributes:
       experiment: Of a recipe; empty for a program.
-      sources: Folder of its Python files; None where no run executes any.
+      sources: Folder of its Python files; None if a run executes none.
       main: The file in it that is executed.
     """
 
@@ -58,14 +59,14 @@ class Side:
 
 
 class Heat(NamedTuple):
-    """A run that ended in time.
+    """A run that ended within its limits.
 
     Attributes:
       names: Seed of the names that it learnt.
       saved: Folder of what it saved: checkpoints, or a program's logits.
       preparation_seconds: Before it asked for its data.
-      seconds: From its data until nothing of it was left.
-      weights: What a program's logits are worth; None for a recipe, which is measured later.
+      seconds: From its data until all its processes were gone.
+      weights: Quality of a program's logits; None for a recipe, which is measured later.
     """
 
     seed: int
@@ -89,7 +90,7 @@ class Course:
         """Run a recipe or a program once, in a round whose names were drawn by `names`.
 
         Raises:
-          LimitError: It broke a limit, or ended without a word.
+          LimitError: It broke a limit, or ended without reporting.
         """
         data, saved = self.work / f"data_{number}", self.work / f"run_{number}"
         self.handover.describe(data)
@@ -125,7 +126,7 @@ class Course:
         wanted = len(classes), self.handover.num_classes
         if logits.dtype != np.float32 or logits.shape != wanted:
             given = f"{logits.dtype} {list(logits.shape)}"
-            return Weights(fault=f"{LOGITS} is {given}, and float32 {list(wanted)} is needed")
+            return Weights(fault=f"{LOGITS} is {given}, wanted float32 {list(wanted)}")
         on_host, target = OnHost(), self.track.target
         assert target.value is not None  # every track's has one
         on_host.add(logits, classes)
@@ -133,7 +134,8 @@ class Course:
         return Weights(reached=reaches(value, target.value, target.direction), quality=value)
 
     def measure(self, side: Side, heats: Sequence[Heat]) -> Measured:
-        """Measure what runs of a side saved, in a process without its code; then remove it.
+        """Measure the weights that a side's runs saved, in a process without its code; then remove
+        them.
 
         Raises:
           RunError: The process failed.

@@ -1,12 +1,12 @@
 """The judge: an entry against the baseline and the standing record, in turn, on fresh seeds.
 
-    static rules    `rules`: nothing of the entry has run
-    ledger          the try is written down, and gets its share of 1 %
+    static rules    `rules`: before any code of the entry runs
+    ledger          the try is recorded, and gets its share of 1 %
     heats           rounds of all sides in drawn order, each run in a sandbox, by the judge's clock
-    measurement     what they saved, in a process without the entry's code
+    measurement     the saved weights, in a process without the entry's code
     look            half-way and at the end: the verdict, if it is certain
 
-A recipe is judged once: a second verification would be another draw.
+A recipe is judged once: a second verification would be a second chance.
 """
 
 import dataclasses
@@ -49,7 +49,7 @@ from dawnjax.study import devices
 
 PREPARATION_RATIO = 1.5
 PREPARATION_SLACK_SECONDS = 3.0
-"""Time that an entry may take before its data, over the baseline's: more could be training."""
+"""Allowed preparation time relative to the baseline's: more could hide training."""
 
 Tell = Callable[[str], None]
 
@@ -60,8 +60,8 @@ def verify(
     """Judge an entry; returns the verdict, and whether it was made before.
 
     Args:
-      data_dir: Where the track's data lie; None where they come with the installation.
-      rounds: At most; 0 takes the track's, which are the least.
+      data_dir: Folder of the track's data; None if they come with the installation.
+      rounds: Most rounds; 0 takes the track's, which is the minimum.
 
     Raises:
       ConfigError: The entry breaks a rule that needs no run, or this machine cannot judge it.
@@ -71,7 +71,7 @@ def verify(
     track = tracks.read_track(entry.track)
     rules.check(folder, entry, track)
     if rounds and rounds < track.rounds:
-        raise ConfigError(f"--rounds={rounds}: {track.name} takes {track.rounds} at least")
+        raise ConfigError(f"--rounds={rounds}: {track.name} needs at least {track.rounds}")
     verdicts = folder.absolute().parent / VERDICTS
     if earlier := verdict_on(verdicts, entry.recipe):
         return earlier, True
@@ -109,12 +109,14 @@ def verify(
 
 
 def _refuse_unready(track: Track, verdicts: Path) -> None:
-    """Refuse to begin where a verdict could not be made or written; `ConfigError` says why."""
+    """Refuse to begin if a verdict could not be made or written; `ConfigError` says why."""
     place = next(path for path in (verdicts, *verdicts.parents) if path.exists())
     if not place.is_dir() or not os.access(place, os.W_OK):
-        raise ConfigError(f"no verdict can be written in {place}")
+        raise ConfigError(f"cannot write a verdict in {place}")
     if track.platform == "gpu" and not devices.gpus():
-        raise ConfigError(f"{track.name} is judged on a GPU, and none is here; the entry is whole")
+        raise ConfigError(
+            f"{track.name} is judged on a GPU, and this machine has none; the entry itself is valid"
+        )
     sandbox.check(track.needs_bounds)
 
 
@@ -136,7 +138,7 @@ def _standing_record(folder: Path, entry: Entry) -> tuple[Side | None, JudgedEnt
 
 @dataclasses.dataclass
 class _Race:
-    """Rounds of an entry, its rival and the baseline, and what they came to so far."""
+    """Rounds of an entry, its rival and the baseline, with the results so far."""
 
     course: Course
     own: Side
@@ -198,7 +200,7 @@ class _Race:
         return ", ".join(f"{name} {words.rounded(last[name])} s" for name in last)
 
     def _measured(self, side: Side, first: int) -> SideResult:
-        """Results of a side, of which heats from a place on are still to be measured."""
+        """Results of a side; heats from a place on still need measuring."""
         heats, trials = self.heats[side.name], self.trials.setdefault(side.name, [])
         try:
             measured = self.course.measure(side, heats[first:])
@@ -222,7 +224,7 @@ class _Race:
     def _failed(self, rule: str, why: str, side: Side) -> Exception:
         if side == self.own:
             return RuleError(rule, why)
-        return RunError(f"{side.name} failed, so that nothing is judged: {rule}: {why}")
+        return RunError(f"{side.name} failed, so nothing was judged: {rule}: {why}")
 
 
 def check_preparation(own: Sequence[Heat], baseline: Sequence[Heat]) -> None:
@@ -233,7 +235,7 @@ def check_preparation(own: Sequence[Heat], baseline: Sequence[Heat]) -> None:
         raise RuleError(
             "compile",
             f"it took {mean:.1f} s before its data, and the baseline {other:.1f} s; at most "
-            f"{most:.1f} s may pass, for more could be training",
+            f"{most:.1f} s are allowed, because more could hide training",
         )
 
 

@@ -1,6 +1,6 @@
 """Rules of an entry that need no run.
 
-They say early what is wrong. They are not what stops a cheat: the judge believes no code (`judge`,
+They find faults early. They do not stop a cheat: for that the judge trusts no code (`judge`,
 `sandbox`, `handover`).
 """
 
@@ -20,7 +20,7 @@ from dawnjax.race.tracks import FIXED, Track, baseline
 from dawnjax.runs.stages import examples_before
 
 MOST_PACKED_BYTES = 10_000
-"""Of fields and executed source together, compressed: the less of the data fits in, the better."""
+"""Limit of fields and executed source together, compressed, so that little of the data fits in."""
 
 
 class RuleError(ConfigError):
@@ -34,13 +34,13 @@ class RuleError(ConfigError):
 def check(folder: Path, entry: Entry, track: Track) -> None:
     """Raise `RuleError` with the first rule that an entry breaks."""
     if track.counts_examples and entry.code != "none":
-        raise RuleError("track", f"{track.name} takes no code of one's own: only DawnJAX's counts")
+        raise RuleError(
+            "track", f"{track.name} accepts no code of your own: only DawnJAX's can be counted"
+        )
     if entry.code != "program":
         _check_recipe(entry, track)
     elif not track.takes_programs:
-        raise RuleError(
-            "track", f"{track.name} takes no program: what it would answer is in its inputs"
-        )
+        raise RuleError("track", f"{track.name} accepts no program: its inputs contain the answers")
     executed = sorted(entry.files) if entry.source else []
     told = [records.read_plain(folder / name, MOST_BYTES) for name in executed]
     told.append(json.dumps([executed, entry.experiment]).encode())
@@ -48,7 +48,8 @@ def check(folder: Path, entry: Entry, track: Track) -> None:
     if packed > MOST_PACKED_BYTES:
         raise RuleError(
             "code",
-            f"source and fields pack to {packed:,} bytes; at most {MOST_PACKED_BYTES:,} may race",
+            f"source and fields compress to {packed:,} bytes; at most {MOST_PACKED_BYTES:,} are "
+            "allowed",
         )
 
 
@@ -58,7 +59,7 @@ def _check_recipe(entry: Entry, track: Track) -> None:
         raise RuleError(
             "code",
             f"{', '.join(own)}: the weights are measured without any code of the entry, so task, "
-            "model and data must be the project's; optimizer and schedule may be its own",
+            "model and data must be DawnJAX's; optimizer and schedule may be your own",
         )
     wanted = to_json(baseline(track))
     try:
@@ -81,14 +82,14 @@ def check_budget(entry: Entry, track: Track, spec: Any) -> None:
     used *= spec.sequence_length if track.budget.unit == "tokens" else 1
     if used > most:
         raise RuleError(
-            "budget", f"it trains on {used:,} {track.budget.unit}; at most {most:,} may race"
+            "budget", f"it trains on {used:,} {track.budget.unit}; at most {most:,} are allowed"
         )
 
 
 def completed(fields: Mapping[str, Any], baseline: Mapping[str, Any]) -> dict[str, Any]:
-    """An experiment's fixed parts as a run takes them, beside the free parts of the baseline.
+    """An experiment's fixed parts as a run takes them, with the baseline's free parts.
 
-    An entry may be older than a field, and has its default then.
+    An entry may be older than a field; it then has the field's default.
     """
     heads = {name.partition(".")[0] for name in FIXED}
     free = {name: value for name, value in baseline.items() if name not in heads}
@@ -97,7 +98,7 @@ def completed(fields: Mapping[str, Any], baseline: Mapping[str, Any]) -> dict[st
 
 
 def own_choices(fields: Mapping[str, Any]) -> list[str]:
-    """Parts of an experiment that must be the project's, and are classes of the entry's own.
+    """Parts of an experiment that must be DawnJAX's, but are the entry's own classes.
 
     The judge measures the weights in a process without any code of the entry.
     """

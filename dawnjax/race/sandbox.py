@@ -1,8 +1,8 @@
-"""Walls around a stranger's process: no network, its own files, read-only installation, bounds.
+"""Isolation of an untrusted process: no network, its own files, read-only installation, limits.
 
-Bubblewrap makes them. A process sees Python, its packages, the system's libraries, this package
-and what the judge binds: no home, no other data. What it writes lies in memory, within bounds, and
-is gone with it.
+Bubblewrap provides it. A process sees Python, its packages, the system's libraries, this package
+and what the judge binds: no home, no other data. It writes to memory, within limits, and the memory
+goes when it ends.
 
 Source: bwrap(1); pid_namespaces(7): when the first process of a namespace is killed the kernel
 kills all others, and only then is the end of the first one seen; cgroup-v2.rst of Linux.
@@ -55,7 +55,7 @@ _MOST_SAVED = 20_000
 
 
 class LimitError(Exception):
-    """The process broke a limit, or ended before its word; one line."""
+    """The process broke a limit, or ended before its line."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,9 +63,9 @@ class Limits:
     """Bounds of a process.
 
     Attributes:
-      seconds: By the judge's clock, imports and compilation included.
+      seconds: Seconds by the judge's clock, including imports and compilation.
       memory_gib: Of each of its processes.
-      disk_gib: Of all that it saves.
+      disk_gib: GiB that it may save.
     """
 
     seconds: float
@@ -127,7 +127,7 @@ class Walls:
         return int(self.limits.disk_gib * 2**30)
 
     def environment(self) -> dict[str, str]:
-        """Variables inside: none of this process's, which may hold secrets or settings."""
+        """Environment inside: nothing from this process, which may hold secrets or settings."""
         first = devices.gpus()[:1] if self.platform == "gpu" else []
         return {
             **({"CUDA_VISIBLE_DEVICES": first[0]} if first else {}),
@@ -143,8 +143,8 @@ class Walls:
 def installation() -> list[Path]:
     """Folders and files of Python, its packages, this package and the system's libraries.
 
-    None lies within another. Of a clone they are the folders of the package alone, and of an
-    environment no others beside it: there may lie data.
+    None lies within another. A clone contributes only the package's folders, and an environment
+    nothing beside it, because data may lie there.
     """
     base, stdlib = Path(sys.base_prefix), sysconfig.get_path("stdlib")
     python = [Path(sys.executable).resolve().parent, Path(stdlib), *base.glob("lib*/libpython*")]
@@ -172,8 +172,8 @@ def _other_packages() -> set[Path]:
 def read_installation() -> None:
     """Read all that a run will see into memory.
 
-    Which pages of a file are in memory tells one run what an earlier one has read, by the time of a
-    read; after this all are. Nor does a run wait for a disk that the run before it did not.
+    The time of a read would tell one run which pages an earlier run had read; after this all pages
+    are in memory. It also spares the first run the wait for the disk.
     """
     buffer = bytearray(2**20)
     roots = {path.resolve() for path in installation()}
@@ -190,7 +190,7 @@ def read_installation() -> None:
 
 @contextlib.contextmanager
 def boxed(walls: Walls, arguments: Sequence[str]) -> Iterator["Boxed"]:
-    """Start Python with arguments inside walls; nothing that it started outlives the block."""
+    """Start Python with arguments inside the sandbox; nothing that it starts outlives the block."""
     with tempfile.TemporaryFile() as stderr, contextlib.ExitStack() as stack:
         box = Boxed(walls, arguments, stderr, stack)
         stack.callback(box.end)
@@ -198,10 +198,10 @@ def boxed(walls: Walls, arguments: Sequence[str]) -> Iterator["Boxed"]:
 
 
 class Boxed:
-    """A process inside walls. Both sides talk in lines over its standard input and output.
+    """A process inside the sandbox. Both sides exchange lines over its standard input and output.
 
     Attributes:
-      began: Moment of its start, by this process's clock.
+      began: Time of its start, by this process's clock.
     """
 
     def __init__(
@@ -252,7 +252,7 @@ class Boxed:
             self._process.stdin.flush()
 
     def hear(self, until: float = math.inf) -> bytes:
-        """Wait for the next line that it says, without its end; `LimitError` if none comes.
+        """Wait for its next line, without the line end; `LimitError` if none comes.
 
         Empty where the moment `until` comes first.
         """
@@ -267,14 +267,14 @@ class Boxed:
                 raise LimitError(f"it took more than {self._limits.seconds:g} s")
             part = os.read(self._process.stdout.fileno(), _MOST_SAID)
             if not part or len(line) > _MOST_SAID:
-                raise LimitError(self._last_words() if not part else "it said too much")
+                raise LimitError(self._last_words() if not part else "it printed too much")
             line += part
         return line[:-1]
 
     def expect(self, line: bytes, until: float = math.inf) -> float:
-        """Wait until it says a line, or until a moment; returns when.
+        """Wait for a given line, or until a moment; returns when.
 
-        `LimitError` if it says another line.
+        `LimitError` if it prints another line.
         """
         said = self.hear(until)
         moment = time.monotonic()
@@ -284,7 +284,7 @@ class Boxed:
                 self._saved = os.open(folder, os.O_PATH | os.O_DIRECTORY)
                 self._stack.callback(os.close, self._saved)
         if said != line and (said or until == math.inf):
-            raise LimitError("it spoke out of turn")
+            raise LimitError("it printed something other than the expected line")
         return moment
 
     def end(self) -> None:
@@ -299,8 +299,8 @@ class Boxed:
     def end_and_keep(self, folder: Path, part: str = "") -> float:
         """Kill all processes inside, then copy what was saved, or a part of it.
 
-        Returns the moment at which none was left: nothing can be written after it, and what is
-        written before it is on the clock. `LimitError` if it cannot be copied.
+        Returns the moment when none was left: writing before it is on the clock, and writing after
+        it is impossible. `LimitError` if it cannot be copied.
         """
         self.end()
         moment = time.monotonic()
@@ -315,7 +315,7 @@ class Boxed:
                 is_plain = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
                 if not is_plain or len(found) > _MOST_SAVED or size > self._limits.disk_gib * 2**30:
                     raise LimitError(
-                        f"it saved a file that is not plain, more than {_MOST_SAVED:,} files or "
+                        f"it saved a special file, more than {_MOST_SAVED:,} files or "
                         f"more than {self._limits.disk_gib:g} GiB"
                     )
             if source.is_dir():
@@ -324,7 +324,7 @@ class Boxed:
                 target = folder / path.relative_to(source)
                 target.mkdir() if path.is_dir() else shutil.copyfile(path, target)
         except (OSError, RecursionError) as error:
-            raise LimitError(f"what it saved cannot be read: {type(error).__name__}") from None
+            raise LimitError(f"its saved files cannot be read: {type(error).__name__}") from None
         return moment
 
     def _last_words(self) -> str:
@@ -335,10 +335,10 @@ class Boxed:
 
 
 def check(track_needs_bounds: bool = False) -> None:
-    """Try a process that does nothing.
+    """Test the sandbox with a process that does nothing.
 
     Args:
-      track_needs_bounds: Refuse where memory and processes of a whole run have no bound.
+      track_needs_bounds: Refuse if memory and processes of a whole run have no limit.
 
     Raises:
       ConfigError: This user or machine cannot judge; says what to do.
@@ -351,7 +351,7 @@ def check(track_needs_bounds: bool = False) -> None:
         )
     if track_needs_bounds and not is_bounded():
         raise ConfigError(
-            "nothing bounds the memory and the processes of a whole run here: judge by "
+            "nothing limits the memory and the processes of a whole run here: judge with "
             "`systemd-run --user --scope -p MemoryMax=16G -p MemorySwapMax=0 -p TasksMax=4096 "
             "dawnjax race ...`, or in a container with --memory and --pids-limit"
         )
@@ -361,14 +361,14 @@ def check(track_needs_bounds: bool = False) -> None:
             process.expect(b"ok")
     except LimitError as error:
         raise ConfigError(
-            f"bubblewrap makes no sandbox here: {error}. It must be 0.8 or newer, and a program "
-            "must be allowed to make namespaces; on Ubuntu: sudo sysctl -w "
+            f"bubblewrap cannot make a sandbox here: {error}. It needs version 0.8 or newer and "
+            "permission to create namespaces; on Ubuntu: sudo sysctl -w "
             "kernel.apparmor_restrict_unprivileged_userns=0"
         ) from None
 
 
 def is_bounded(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> bool:
-    """Whether a cgroup of this process, and so of all runs, bounds memory and processes."""
+    """Whether a cgroup limits memory and processes of this process, and so of all runs."""
     lines = records.read_plain(own).decode().splitlines()
     place = next((line[3:] for line in lines if line.startswith("0::")), "/")
     folders = [root / place.lstrip("/")]
@@ -386,7 +386,7 @@ def _tool(name: str) -> str:
     if place is None:
         package = {"bwrap": "bubblewrap", "prlimit": "util-linux"}[name]
         raise ConfigError(
-            f"there is no {name}, without which no stranger's code is run: install it, for example "
-            f"by `apt-get install {package}`"
+            f"there is no {name}, which running other people's code requires: install it, for "
+            f"example with `apt-get install {package}`"
         )
     return place

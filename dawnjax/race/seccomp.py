@@ -1,8 +1,9 @@
-"""System calls that a stranger's process is refused, as a filter for `bwrap --seccomp`.
+"""System calls that an untrusted process may not make, as a filter for `bwrap --seccomp`.
 
 They reach other processes, keep bytes in the kernel beyond a run, change mounts or namespaces, or
-start work that this filter does not see. Anything else is allowed: namespaces bound it. libseccomp
-knows the numbers of each machine's calls, and kills a process that calls by another machine's.
+start work that this filter does not see. Anything else is allowed, within its namespaces.
+libseccomp knows the numbers of each machine's calls, and kills a process that calls by another
+machine's.
 
 Source: seccomp_rule_add_array(3), seccomp_export_bpf(3); seccomp.h of libseccomp for the constants.
 """
@@ -47,8 +48,8 @@ def write_filter(fd: int) -> None:
         library = ctypes.CDLL("libseccomp.so.2")
     except OSError:
         raise ConfigError(
-            "there is no libseccomp, without which no stranger's code is run: install it, for "
-            "example by `apt-get install libseccomp2`"
+            "there is no libseccomp, which running other people's code requires: install it, for "
+            "example with `apt-get install libseccomp2`"
         ) from None
     library.seccomp_init.restype = ctypes.c_void_p
     rules = ctypes.c_void_p(library.seccomp_init(_ALLOW))

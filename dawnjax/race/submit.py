@@ -1,4 +1,4 @@
-"""An entry from a recipe's file or a program's folder: its source, and what it trains."""
+"""An entry from a recipe's file or a program's folder: its source and its experiment."""
 
 import datetime
 from collections.abc import Mapping
@@ -72,7 +72,7 @@ def _recipe(file: Path, track: tracks.Track) -> _Source:
     assert own is not None
     outside = next((name for name in own.texts if name.startswith("..")), None)
     if outside is not None:
-        raise ConfigError(f"the recipe imports {outside}: put it into the recipe's folder")
+        raise ConfigError(f"the recipe imports {outside}: move it into the recipe's folder")
     fields = to_json(experiment)
     try:  # without the file's classes: the fields then say all, and no run executes the file
         main = "" if from_json(Experiment, fields) == experiment else next(iter(own.texts))
@@ -83,7 +83,7 @@ def _recipe(file: Path, track: tracks.Track) -> _Source:
 
 def _program(folder: Path) -> _Source:
     if not (folder / PROGRAM).is_file():
-        raise ConfigError(f"{folder} holds no program: it has no {PROGRAM}")
+        raise ConfigError(f"{folder} has no program: it lacks {PROGRAM}")
     files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*.py"))}
     texts = {name: records.read_plain(path, MOST_BYTES) for name, path in files.items()}
     return _Source(folder.resolve().name, texts, {}, PROGRAM)

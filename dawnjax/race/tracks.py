@@ -1,7 +1,7 @@
-"""Tracks of the race: what is fixed, which data count, and what a run may use.
+"""Tracks of the race: the fixed fields, the data, and the limits of a run.
 
-A track is a TOML file in this folder. Its baseline is an experiment of the project, with flags that
-leave one evaluation, at the end.
+A track is a TOML file in this folder. Its baseline is a shipped experiment, with flags that leave
+one evaluation, at the end.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ FIXED = (
     *("evaluation.global_batch_size", "evaluation.stop_at_target"),
     *("max_seconds", "initialize_from", "initial_state"),
 )
-"""Fields of an experiment, or groups of them, that are as in the baseline."""
+"""Fields or groups of fields that must equal the baseline's."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,14 +47,14 @@ class Track:
       experiment: The baseline, by name.
       flags: Flags of the baseline, and of every run of an entry.
       baseline_flags: Flags of the baseline alone, such as its length.
-      data_fingerprint: Of the data that count; empty where `data_benchmark` says which they are.
+      data_fingerprint: Fingerprint of the required data; empty if `data_benchmark` names them.
       data_benchmark: Published set that the data must be recognized as.
-      takes_programs: Whether an entry may be a program that answers: the inputs that it is given do
-        not hold the answers.
-      needs_bounds: Whether a judge must bound the memory and the processes of a whole run.
-      hidden: Folders of installed packages that hold examples to evaluate; a run does not see them.
+      takes_programs: Whether an entry may be a program: only if its inputs do not contain the
+        answers.
+      needs_bounds: Whether a judge must limit the memory and the processes of a whole run.
+      hidden: Folders of installed packages with evaluation examples, hidden from runs.
       rounds: Least rounds of a verification.
-      target: The baseline's own. At a budget its metric and direction count, and not its value.
+      target: The baseline's target. At a budget only its metric and direction count.
     """
 
     name: str
@@ -84,7 +84,8 @@ class Track:
 
     @property
     def seconds(self) -> float:
-        """Time after which a run is ended and what it saved is measured; without end elsewhere."""
+        """Time after which a run is stopped and its checkpoint measured; infinite on other "
+        "tracks."""
         return self.budget.amount if self.budget and not self.counts_examples else math.inf
 
     @property
@@ -92,14 +93,14 @@ class Track:
         return self.budget is not None and self.budget.unit != "seconds"
 
     def differences(self, fields: Mapping[str, Any], baseline: Mapping[str, Any]) -> list[str]:
-        """Fixed fields in which an experiment is not the baseline, in words.
+        """Fixed fields in which an experiment differs from the baseline, in words.
 
         Both are plain JSON values of an experiment.
         """
         given, wanted = flatten(dict(fields)), flatten(dict(baseline))
         names = sorted(name for name in given.keys() | wanted.keys() if self._is_fixed(name))
         return [
-            f"{name} is {given.get(name, 'absent')!r}, and the track {self.name} has "
+            f"{name} is {given.get(name, 'absent')!r}, and the track {self.name} requires "
             f"{wanted.get(name, 'absent')!r}"
             for name in names
             if given.get(name) != wanted.get(name)
@@ -111,7 +112,7 @@ class Track:
         return not is_free and any(f"{name}.".startswith(f"{prefix}.") for prefix in FIXED)
 
     def wrong_data(self, spec: Any) -> str:
-        """Reason why data are not the track's; empty where they are."""
+        """Reason why data are not the track's; empty if they are."""
         if self.data_fingerprint:
             if spec.fingerprint == self.data_fingerprint:
                 return ""
@@ -138,7 +139,7 @@ def read_track(name: str) -> Track:
 
 
 def baseline(track: Track, data_dir: Path | None = None) -> Any:
-    """Experiment of the baseline; with the data where they lie here."""
+    """Experiment of the baseline, with the place of the data on this machine."""
     from dawnjax.config.experiment_flags import parse_request  # loads JAX
 
     argv = [f"--experiment={track.experiment}", *track.flags, *track.baseline_flags]
@@ -156,18 +157,20 @@ def data_at(track: Track, data_dir: Path | None) -> tuple[Any, Any]:
     """
     has_place = hasattr(baseline(track).data, "data_dir")
     if has_place and data_dir is None:
-        raise ConfigError(f"--data_dir is missing: where the data of {track.name} lie")
+        raise ConfigError(f"--data_dir is missing: give the folder of the data of {track.name}")
     if data_dir is not None and not has_place:
-        raise ConfigError(f"--data_dir: the data of {track.name} come with the installation")
+        raise ConfigError(
+            f"--data_dir is not needed: the data of {track.name} come with the installation"
+        )
     experiment = baseline(track, data_dir)
     spec = experiment.data.spec()
     if why := track.wrong_data(spec):
-        raise ConfigError(f"these are not the data of the track {track.name}: {why}")
+        raise ConfigError(f"these are not the data of track {track.name}: {why}")
     return experiment, spec
 
 
 def recipe_text(track: Track) -> str:
-    """A recipe's file that can enter as it stands: the baseline, evaluated once."""
+    """A recipe's file that can enter unchanged: the baseline, evaluated once."""
     given = [flag.removeprefix("--").split("=") for flag in (*track.flags, *track.baseline_flags)]
     own = "".join(f"    {name}={value},\n" for name, value in given if "." not in name)
     evaluation = [name.removeprefix("evaluation.") + f"={v}" for name, v in given if "." in name]

@@ -24,7 +24,7 @@ from dawnjax.statistics.sample import Sample
 SCHEMA_VERSION = 4
 
 LEVEL = 0.01
-"""Chance that of all tries against one record any that is no faster is found faster or slower."""
+"""Chance of a false verdict over all tries against one record."""
 
 LEDGER = "ledger.jsonl"
 
@@ -35,7 +35,7 @@ BASELINE = "the baseline"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JudgedTrial:
-    """A trial by the judge's clock and evaluation; `quality` is the target's metric."""
+    """A trial by the judge's clock and evaluation; `quality` is the target metric's value."""
 
     seed: int
     reached: bool
@@ -56,18 +56,18 @@ class SideResult:
 
     @functools.cached_property
     def sample(self) -> Sample:
-        """Times and successes; the length is fixed, so one that misses takes as long."""
+        """Times and successes; the length is fixed, so a trial that misses takes as long."""
         seconds = np.array([trial.seconds for trial in self.trials])
         return Sample(seconds, np.array([trial.reached for trial in self.trials]))
 
     @property
     def time(self) -> str:
-        """Expected time in words, of which a verdict's ratio is."""
+        """Expected time in words, the basis of a verdict's ratio."""
         expected = self.sample.expected
         return "none reached" if expected is None else f"{words.rounded(expected)} s"
 
     def worths(self, direction: str) -> list[float]:
-        """Qualities, negative where less is better; a trial without one is worth least."""
+        """Qualities, negated if lower is better; a trial without one ranks lowest."""
         sign = 1 if direction == "at_least" else -1
         return [-math.inf if it.quality is None else sign * it.quality for it in self.trials]
 
@@ -83,15 +83,15 @@ class Beside:
     """Trials beside those of a rival.
 
     Attributes:
-      word: `faster` or `slower`, at a budget `better` or `worse`, where this look decides it.
-      ratio: Expected time over that of the rival; None at a budget.
+      word: `faster` or `slower`, at a budget `better` or `worse`, if this look decides it.
+      ratio: Expected time divided by the rival's; None at a budget.
       better: Of the rounds that differ, the fraction that ended better than the rival's; None
         without any.
       differ: Rounds that ended with another quality than the rival's; None unless at a budget.
       equal: Rounds that ended with the same; None likewise.
       low: Lower end of the interval of the ratio or of the fraction.
       high: Upper end likewise.
-      gain: By how much the mean quality is better; None where a trial has none.
+      gain: Gain in mean quality; None if a trial has none.
       error_probability: Chance of a false verdict that this look has.
       p_value: Probability of such a difference between equal sides.
     """
@@ -128,7 +128,7 @@ class Beside:
 
 
 def compared(own: SideResult, rival: SideResult, level: float, track: Track) -> Beside:
-    """Trials beside those of a rival that ran in turn, at the level of a look."""
+    """Trials beside a rival's, run in turn, at the level of a look."""
     if track.budget is not None:
         return _compared_at_budget(own, rival, level, track.target.direction)
     pair = FixedLength(own.sample, rival.sample)
@@ -147,8 +147,8 @@ def compared(own: SideResult, rival: SideResult, level: float, track: Track) -> 
 def _compared_at_budget(own: SideResult, rival: SideResult, level: float, direction: str) -> Beside:
     """The exact sign test of pairs: which side ends a round better, more often than not.
 
-    A test of means counts no rare collapse that so few rounds may not show; here a collapse costs
-    its round. A trial without a quality loses to any other. Equal rounds say nothing.
+    A test of means misses rare collapses that so few rounds may not show; here a collapse loses its
+    round. A trial without a quality loses to any other. Equal rounds count for neither side.
     """
     from scipy import stats
 
@@ -192,16 +192,16 @@ class JudgedEntry:
       schema_version: Of the verdict's file.
       recipe: Hash of what was judged.
       code: Whose code a run executed.
-      word: `accepted`, where it is faster than the standing record.
+      word: `accepted` if it is faster than the standing record.
       rule: Rule that it broke; empty for none.
       why: How it broke it.
       rival: The standing record's name, or the baseline.
-      records_before: Records that stood one after the other before this one; 0 where the baseline
-        was the rival. Of accepted entries the one with the most stands.
-      tries: Against this rival, this one included.
+      records_before: Number of successive records before this one; 0 if the baseline was the rival.
+        The accepted entry with the most is the standing record.
+      tries: Tries against this rival, including this one.
       error_probability: Chance of a false verdict that this try has.
       baseline: The entry beside the baseline.
-      record: Beside the standing record; None where the baseline is the rival.
+      record: The entry beside the standing record; None if the baseline is the rival.
       sides: Trials of each side, by its name.
     """
 
@@ -225,7 +225,7 @@ class JudgedEntry:
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def text(self) -> str:
-        """Verdict in words: a line, and what belongs to it."""
+        """Verdict in words: a line, then its details."""
         own = self.sides.get(self.name)
         lines = [f"{self.word}: {self._because()}"]
         if own is not None:
@@ -244,15 +244,15 @@ class JudgedEntry:
         if self.word == "refused":
             return f"{self.rule}: {self.why}"
         if self.word == "tie":
-            return f"{self.name} is a tie with {self.rival}"
+            return f"{self.name} ties with {self.rival}"
         beside = self.record or self.baseline
         return f"{self.name} is {beside and beside.word} than {self.rival}"
 
     @property
     def standing(self) -> tuple[int, float]:
-        """Place among accepted entries of a track: the least stands first.
+        """Sort key among a track's accepted entries: the least comes first.
 
-        Beside a record an entry ran in turn; two ratios to the baseline are of different days.
+        An entry and its record ran in turn; two ratios to the baseline come from different days.
         """
         lead = None
         if self.baseline is not None:
@@ -262,12 +262,12 @@ class JudgedEntry:
 
 
 def read_verdict(folder: Path, name: str, recipe: str) -> JudgedEntry | None:
-    """Read the verdict on a recipe; None where there is none, `ConfigError` if it is damaged."""
+    """Read the verdict on a recipe; None without one, `ConfigError` if it is damaged."""
     file = folder / f"{name}.json"
     try:
         verdict = records.read_json(file, JudgedEntry)
         if verdict.schema_version != SCHEMA_VERSION or verdict.name != name:
-            raise ValueError("it is of another entry or version")
+            raise ValueError("it is for another entry or version")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
@@ -276,7 +276,7 @@ def read_verdict(folder: Path, name: str, recipe: str) -> JudgedEntry | None:
 
 
 def verdict_on(folder: Path, recipe: str) -> JudgedEntry | None:
-    """The verdict on a recipe, under whatever name it was judged; None if there is none."""
+    """The verdict on a recipe, under any name; None without one."""
     names = sorted(file.stem for file in folder.glob("*.json"))
     found = (read_verdict(folder, name, recipe) for name in names)
     return next((verdict for verdict in found if verdict), None)

@@ -124,7 +124,7 @@ def _obstacle(entry: Entry, official: Entry) -> str:
     """
     is_mlperf = official.suite == "mlperf_training"
     if is_mlperf and entry.official != official.benchmark:
-        of = f"{entry.official}, which no entry here is of" if entry.official else "none"
+        of = f"{entry.official}, but no entry here belongs to it" if entry.official else "none"
         return f"{_OTHER_BENCHMARK} is {of}"
     if not is_mlperf and not _has_data(entry, official):
         return f"{_OTHER_DATA}, {entry.data or 'which its log does not name'}"
@@ -136,7 +136,7 @@ def _obstacle(entry: Entry, official: Entry) -> str:
     return ""
 
 
-_OTHER_DATA = "no benchmark of DAWNBench here is on its data"
+_OTHER_DATA = "no DAWNBench benchmark here uses its data"
 _OTHER_BENCHMARK = "the mlperf_benchmark of its experiment"
 
 
@@ -166,7 +166,7 @@ def why_none_is_comparable(entries: Sequence[Entry]) -> str:
         near = sorted(why for why in obstacles if not why.startswith(far))
         whys[entry.benchmark] = near[0] if near else ", and ".join(sorted(obstacles))
     said = "; ".join(f"{name}: {why}" for name, why in sorted(whys.items()))
-    return f"None of your runs is comparable with the official entries ({said})." if said else ""
+    return f"Your runs cannot be compared with the official entries ({said})." if said else ""
 
 
 def _is_same(ours: Target, official: Target, is_mlperf: bool) -> bool:
@@ -203,10 +203,7 @@ def inference_section(all_boards: Sequence[Board]) -> Section | None:
     return Section(
         name="inference",
         title="Leaderboards of inference",
-        lead=(
-            "Ranked by the latency of one example, among entries that reach the benchmark's "
-            "quality.",
-        ),
+        lead=("Entries that reach the benchmark's quality, ranked by the latency of one example.",),
         blocks=tuple(map(board_table, chosen)),
     )
 
@@ -222,11 +219,10 @@ def leaderboards_section(all_boards: Sequence[Board], until: str | None = None) 
         return None
     figures = [cost_figure(board, number) for number, board in enumerate(chosen, start=1)]
     lead = [
-        "Ranked by time to accuracy: MLPerf entries by their score, all others by the expected "
-        "time of all trials.",
-        "Your own runs stand among the entries of DAWNBench and MLPerf too, by the clock of "
-        "DawnJAX, which starts when all is compiled. They have a rank if their data are the "
-        "benchmark's.",
+        "Ranked by time to accuracy: MLPerf entries by score, all others by expected time.",
+        "Your own runs are listed among the DAWNBench and MLPerf entries, by DawnJAX's clock, "
+        "which starts when everything is compiled. They have a rank if they ran on the "
+        "benchmark's data.",
         "The expected cost is the cost of all trials divided by the number that reached the "
         "target, at the price of the whole system.",
     ]
@@ -256,7 +252,7 @@ def _prices() -> Table:
         title="Prices for entries that give none",
         columns=columns,
         rows=tuple(row_of(columns, price) for price in PRICES),
-        notes=("An entry's own price is taken before any of these.",),
+        notes=("An entry's own price takes precedence over these.",),
     )
 
 
@@ -269,9 +265,9 @@ def leaderboards_table(all_boards: Sequence[Board]) -> Table:
         rows=tuple(row for board in all_boards for row in _rows(board)),
         notes=(
             ranking.RULE,
-            "Seconds are the time to accuracy of training and the latency of inference. Cost is "
-            "the expected cost of training (for MLPerf entries, the cost of the score) and the "
-            "cost of 10,000 examples of inference.",
+            "For training, seconds are the time to accuracy and cost is the expected cost (for "
+            "MLPerf entries, the cost of the score). For inference, they are the latency and the "
+            "cost of 10,000 examples.",
         ),
     )
 
@@ -282,7 +278,7 @@ def board_table(board: Board) -> Table:
     ranked = len(board.ranked)
     is_open = board.kind == "training" and all(row.span == (1, ranked) for row in board.ranked)
     if is_open and ranked > 1:
-        notes.append("No rank is certain here: ranks are of the estimates alone.")
+        notes.append("No rank is certain here: ranks follow the estimates.")
     table = Table(
         name="leaderboards",
         title=f"{board.title}: {board.kind}",

@@ -37,42 +37,41 @@ DEFINITIONS = (
     ),
     (
         "Expected time",
-        "Time of all trials over the number that reached: what one success costs, failures "
+        "Time of all trials divided by the number that reached: what one success costs, failures "
         "included.",
     ),
     (
         "MLPerf score",
         "The mean without the fastest and the slowest trial. A trial that did not reach "
-        "counts as the slowest; more than one of them, or fewer than three trials, and there "
-        "is not a score. For unet3d, four are left out at each end, and nine trials are needed. "
-        "The review of a round may multiply a score; the remark of the entry gives both.",
+        "counts as the slowest. With more than one such trial, or fewer than three trials, "
+        "there is no score. For unet3d, four are left out at each end, and nine trials are "
+        "needed. A round's review may multiply a score; the entry's remark gives both.",
     ),
     ("Rank", ranking.RULE),
     (
         "Coefficient of variation (CV)",
-        "Population standard deviation over mean, of the trials that reached the target.",
+        "Population standard deviation divided by mean, for the trials that reached the target.",
     ),
     (
         "95% interval",
-        "The t interval of the logarithm over the trials for means, expected times and their "
-        "ratios; Wilson's interval for fractions. "
-        f"Fewer than {FEWEST_TRIALS} trials have no interval: their range is named so. Nor has an "
-        f"expected time of fewer than {FEWEST_WITH_FAILURES} trials where some did not reach. "
-        f"Where all trials reached, an interval {IF_ALL_REACH} counts no miss; the upper end of "
-        f"one {IF_SOME_MISS} adds as many misses as so many trials may hide, each at the whole "
-        "budget of the experiment.",
+        "For means, expected times and their ratios, the t interval of the logarithm over the "
+        f"trials; for fractions, Wilson's interval. Fewer than {FEWEST_TRIALS} trials have no "
+        "interval but a range. An expected time has no interval with fewer than "
+        f"{FEWEST_WITH_FAILURES} trials if some did not reach. If all trials reached, an interval "
+        f"{IF_ALL_REACH} counts no miss; the upper end of an interval {IF_SOME_MISS} adds as "
+        "many misses as that many trials may hide, each at the experiment's whole budget.",
     ),
     (
         "Cost",
-        "Time at the price of the whole system: the entry's own, else a dated list price "
-        "where its hardware names one. The mean cost is the cost of the time to accuracy, "
-        "over the trials that reached; the expected cost is the cost of all trials over the "
-        "number that reached. Nothing is assumed.",
+        "Time at the price of the whole system: the entry's own price, otherwise a dated list "
+        "price for its hardware. The mean cost is the cost of the time to accuracy, over the "
+        "trials that reached; the expected cost is the cost of all trials divided by the number "
+        "that reached. No price is assumed.",
     ),
     (
         "Not reached, not known",
-        "A trial that did not reach the target has no time to accuracy. What results do not "
-        "tell is not known, with the reason beside it or below; it is never counted as 0.",
+        "A trial that did not reach the target has no time to accuracy. A figure that the results "
+        "lack is shown as not known, with the reason beside it or below; it never counts as 0.",
     ),
 )
 """Terms and their meanings, for the end of the page."""

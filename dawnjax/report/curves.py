@@ -85,9 +85,9 @@ def learning_section(entries: Sequence[Entry]) -> Section | None:
 
 CURVES = (
     "The quality at each evaluation. An entry of several trials has a thin line for each, their "
-    "median, and a band from the first to the third quartile. A line ends where its trial does; in "
-    "median and band a trial that reached its target or spent its budget is carried forward at its "
-    "last value. An entry with few evaluations shows its trials alone."
+    "median, and a band from the first to the third quartile. A line ends where its trial does; "
+    "the median and the band carry a trial that reached its target or spent its budget forward at "
+    "its last value. An entry with few evaluations shows only its trials."
 )
 
 
@@ -139,10 +139,10 @@ def curve_tables(entries: Sequence[Entry]) -> list[Table]:
         rows=tuple(rows),
         notes=(
             "The metric in the entry's unit, each trial at its newest evaluation.",
-            "A trial that reached its target or spent its budget keeps its last value. Points at "
-            "which some trial has no value are left out.",
-            f"At most {MOST_ROWS} points of an entry, evenly by number, with the first and the "
-            "last.",
+            "A trial that reached its target or spent its budget keeps its last value. Points "
+            "without a value for every trial are left out.",
+            f"At most {MOST_ROWS} points per entry, evenly spaced by number, including the first "
+            "and the last.",
         ),
     )
     return [table] if rows else []
@@ -262,7 +262,7 @@ def _curve_in_words(
     """First and last value of the median in words, or why there is no median."""
     trials = words.count(len(entry.trials), "trial")
     if not points:
-        return f"{label(entry)}: {trials}, drawn one by one"
+        return f"{label(entry)}: {trials}, drawn separately"
     return (
         f"{label(entry)}: from {quality(points[0][1], entry.target)} to "
         f"{quality(points[-1][1], entry.target)} after {in_words(points[-1][0])}, {trials}"

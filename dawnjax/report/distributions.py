@@ -13,7 +13,7 @@ from dawnjax.trials.hosts import Distribution, Roofline
 
 _FIELDS = {
     "peak_use_cdf": (
-        "Use of the peak by the running op",
+        "Fraction of the peak used by the running op",
         svg.Axis("FLOP/s of products as a fraction of the peak", words.percent, zero=True),
     ),
     "throughput_cdf": (
@@ -60,7 +60,7 @@ def _figure(field: str, title: str, x: svg.Axis, found: Mapping[str, Distributio
         name=field.removesuffix("_cdf"),
         title=f"{title}, over the time of computation",
         summary="; ".join(sentences) + ".",
-        caption="The further to the right a line rises, the more of its device a program uses.",
+        caption="The further right a line rises, the more of its device a program uses.",
         draw=lambda width: plots.draw_lines(lines, x, y, width),
         tables=(field,),
     )

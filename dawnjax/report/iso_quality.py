@@ -25,10 +25,10 @@ _COLUMNS = (
 )
 
 _LEAD = (
-    "How much sooner an entry reaches what the slowest entry of its benchmark has, at each place "
-    "of its curve: above 1 it needs less. Curves are means over all trials. The band has the "
-    "places at which the two means do not differ at 5 %, by Welch's test. It holds at each place, "
-    "and not along the whole curve, and needs 5 trials of each."
+    "How much sooner an entry reaches each quality on the curve of its benchmark's slowest entry: "
+    "above 1 it needs less. Curves are means over all trials. The band has the places at which the "
+    "two means do not differ at 5 %, by Welch's test. It holds at each place, not along the whole "
+    "curve, and needs 5 trials of each."
 )
 
 
@@ -87,14 +87,14 @@ def _figure(
                 spread = ends if None not in ends else (ratio.value, ratio.value)
                 points.append((point.place, ratio.value, *spread))
         if len(points) == 1:
-            left_out.append((label(entry), "it has one quality alone that the other has"))
+            left_out.append((label(entry), "the two share only one quality"))
         elif points and len(units) == 1:
             band = f"{100 * CONFIDENCE:g} %"
             lines.append(plots.Line(short, tuple(points), band=band))
             place, ratio = points[-1][:2]
             sentences.append(f"{short}: {words.times(ratio)} at {_place(curve.unit, place)}")
         else:
-            left_out.append((label(entry), "it never has a quality that the other has"))
+            left_out.append((label(entry), "the two share no quality"))
     if not lines:
         return None
     [unit] = units
@@ -107,7 +107,7 @@ def _figure(
         name=name,
         title=f"{title}: speedup to the {metric_name(first.target)} of {beside}",
         summary="; ".join(sentences) + ".",
-        caption=f"Horizontal: where {beside} has the quality.",
+        caption=f"Horizontal: where {beside} reaches the quality.",
         draw=lambda width: plots.draw_lines(lines, x, y, width, reference=(1.0, "equally fast")),
         left_out=tuple(left_out),
         tables=(_TABLE,),

@@ -70,8 +70,8 @@ def _figure(number: int, experiment: str, groups: Sequence[tuple[str, list[Trial
         title=f"{experiment}: training loss against the step",
         summary="; ".join(sentences) + ".",
         caption=(
-            "The loss of each step before its update, as the mean over a stretch of steps. Runs of "
-            "one experiment on one system have one colour."
+            "The loss of each step before its update, averaged over a few steps. Runs of one "
+            "experiment on one system share a colour."
         ),
         draw=lambda width: plots.draw_lines(lines, _X, _Y, width, is_named=len(lines) > 1),
         left_out=tuple(left_out),

@@ -38,9 +38,9 @@ def runs_section(runs: Sequence[Trial]) -> Section | None:
         name="runs",
         title="Your runs" if len(runs) > 1 else "Your run",
         lead=(
-            "Time to accuracy begins when every program is compiled; compilation stands beside "
-            "it. After a restart, compilation counts in the time to accuracy. The time from the "
-            "start of the program includes both.",
+            "The time to accuracy begins when every program is compiled; compilation is shown "
+            "beside it. After a restart, the time to accuracy includes compilation. The time from "
+            "the start of the program includes both.",
         ),
         blocks=(*_wall_figure(runs), _results_table(runs)),
         tables=(losses_table(runs),),
@@ -96,12 +96,12 @@ def _results_table(runs: Sequence[Trial]) -> Table:
         columns=_RESULTS,
         rows=tuple(map(_result_row, runs)),
         notes=(
-            "Examples a second: of the train steps alone, without evaluation."
+            "Examples a second: train steps only, without evaluation."
             + "".join(f" Examples of {name} are {unit}." for name, unit in sorted(units)),
             "Goodput: fraction of wall time, including gaps between attempts, spent on steps that "
             "were kept.",
-            "Cache of programs: cold where at least one was compiled, warm where all were read "
-            "back, tuned where a GPU's searches for kernels were. Whole run: with the training "
+            "Cache of programs: cold if at least one was compiled, warm if all were read back, "
+            "tuned if only a GPU's kernel searches were read back. Whole run: includes training "
             "after the target.",
             *_disturbed(runs),
         ),
@@ -114,8 +114,8 @@ def _disturbed(runs: Sequence[Trial]) -> list[str]:
         return []
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return [
-        "Disturbed, since other work took much of the machine's processor time while they trained: "
-        f"{', '.join(names[:MOST_NAMED])}{more}."
+        "Disturbed, because other work took much of the machine's processor time while they "
+        f"trained: {', '.join(names[:MOST_NAMED])}{more}."
     ]
 
 
@@ -181,8 +181,9 @@ def _wall_figure(runs: Sequence[Trial]) -> tuple[Figure, ...]:
         title="Where the wall time went",
         summary=bars_in_words(bars, _PART_NAMES, lambda _, value: words.duration(value)),
         caption=(
-            "All seconds from the first start to the end, restarts and the gaps before them "
-            "included; in percent the goodput. Means over the runs of one experiment on one system."
+            "All seconds from the first start to the end, including restarts and the gaps before "
+            "them; the percentage is the goodput. Means over the runs of one experiment on one "
+            "system."
         ),
         draw=lambda width: draw_bars(bars, _PART_NAMES, axis, width),
         left_out=tuple(left_out),

@@ -34,8 +34,8 @@ _TITLES = {
 _NOTES = {
     "Table 1": ("tensorpack counts as TensorFlow, fast.ai as PyTorch, Intel's Caffe as Caffe.",),
     "Table 3b": (
-        "The text of 2019 calls it variance over mean; the printed figures are standard deviation "
-        "over mean, as the text of 2018 says.",
+        "The 2019 text calls it variance over mean; the printed figures are standard deviation "
+        "over mean, as the 2018 text says.",
     ),
 }
 
@@ -49,7 +49,7 @@ def paper_section(parts: Mapping[str, Sequence[Recomputed]]) -> Section:
     every = [cell for cells in parts.values() for cell in cells]
     counts = Counter(cell.verdict for cell in every)
     wrong = [cell for cell in every if cell.verdict == DISAGREES]
-    errata = _table("errata", "Cells of the paper that its logs do not give", wrong)
+    errata = _table("errata", "Cells of the paper that its logs do not confirm", wrong)
     tables = (
         _table(name, _TITLES[name], cells, *_NOTES.get(name, ())) for name, cells in parts.items()
     )
@@ -57,7 +57,7 @@ def paper_section(parts: Mapping[str, Sequence[Recomputed]]) -> Section:
         name="paper",
         title="The paper's tables, published and recomputed",
         lead=(
-            "Every cell that the results given here can be held against: "
+            "Every cell that these results can check: "
             f"{counts[AGREES]} agree, {counts[DISAGREES]} do not, and {counts[NO_LOGS]} have no "
             "logs here.",
             "Published figures: Analysis of DAWNBench, a Time-to-Accuracy Machine Learning "

@@ -14,9 +14,9 @@ def pictures_section(drawn: Sequence[RunPictures]) -> Section | None:
         name="pictures",
         title="Pictures of answers",
         lead=(
-            "The first examples of the evaluation split with the answers, as dawnjax infer --draw "
-            "drew them: found objects coloured, with class and score, and true boxes white. One "
-            f"run of each experiment is shown, of {MOST_WITH_PICTURES} experiments at most.",
+            "The first examples of the evaluation split with their answers, drawn by dawnjax "
+            "infer --draw: found objects in colour, with class and score, true boxes in white. "
+            f"One run of each experiment is shown, for at most {MOST_WITH_PICTURES} experiments.",
         ),
         pictures=tuple(
             Picture(

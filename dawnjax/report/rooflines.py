@@ -66,12 +66,12 @@ def _kept(run: Trial) -> Roofline | None:
 def _ops_table(kept: Mapping[str, Roofline]) -> Table:
     return Table(
         name="roofline",
-        title="The ops that take the longest",
+        title="The longest ops",
         columns=_OPS,
         rows=tuple(
             row_of(_OPS, op, run=run) for run, of_run in kept.items() for op in _ops(of_run)
         ),
-        notes=("Bytes are counted as if nothing stayed in a cache.",),
+        notes=("Bytes are counted as if nothing were cached.",),
     )
 
 
@@ -91,7 +91,7 @@ def _figure(name: str, whose: str, kept: Roofline) -> Figure:
         )
         for number, op in enumerate(ops)
     ]
-    x = svg.Axis("FLOP a byte, as if nothing stayed in a cache", words.plain, log=True,
+    x = svg.Axis("FLOP per byte, as if nothing were cached", words.plain, log=True,
                  exact=words.number, name="FLOP a byte")  # fmt: skip
     y = svg.Axis("FLOP/s of one device", _flops, log=True, name="FLOP/s")
     bound = _bound(kept, [point.x for point in points])
@@ -109,8 +109,8 @@ def _figure(name: str, whose: str, kept: Roofline) -> Figure:
         )
         + ".",
         caption=(
-            f"The {len(ops)} ops that take the longest, larger marks longer. The dashed "
-            "line is the most that memory (left) and arithmetic (right) allow."
+            f"The {len(ops)} longest ops; a larger mark is a longer op. The dashed line is the "
+            "most that memory (left) and arithmetic (right) allow."
         ),
         draw=lambda width: plots.draw_points(points, x, y, width, bound=bound, series_names=shown),
         tables=("roofline",),

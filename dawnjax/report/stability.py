@@ -37,9 +37,8 @@ def stability_section(entries: Sequence[Entry]) -> Section | None:
         name="stability",
         title="Stability over seeds",
         lead=(
-            "Trials of an entry differ in their random seed alone. A difference between two "
-            "systems that is smaller than the coefficient of variation says nothing after one "
-            "trial of each.",
+            "Trials of an entry differ only in their random seed. After one trial of each system, "
+            "a difference smaller than the coefficient of variation says nothing.",
             *_varying_epochs(several),
         ),
         blocks=(*([figure] if figure else []), table),
@@ -81,17 +80,16 @@ def stability_table(entries: Sequence[Entry]) -> Table:
         }
 
     notes = (
-        "Coefficient of variation: population standard deviation over mean, of the trials that "
-        "reached.",
-        "Expected time: time of all trials over the number that reached. It has an interval "
-        f"from {FEWEST_WITH_FAILURES} trials on where some did not reach. Where all reached, "
-        "its upper end adds the misses that so many trials cannot rule out, each at the whole "
-        "budget of the experiment: much with few trials. The interval of the mean is the one "
-        "if all trials reach.",
-        "95 % intervals: Wilson's for the fraction, t intervals of the logarithm for the "
-        f"others. Of fewer than {FEWEST_TRIALS} trials the ends are their range.",
-        "Time per epoch is time to accuracy over epochs, start-up and evaluation included. The "
-        "ratio of CVs is 0 where the epochs do not vary (arXiv 1806.01427, Table 4).",
+        "Coefficient of variation: population standard deviation divided by mean, for the trials "
+        "that reached.",
+        "Expected time: time of all trials divided by the number that reached. It has an interval "
+        f"from {FEWEST_WITH_FAILURES} trials on if some did not reach. If all reached, its upper "
+        "end adds the misses that so many trials leave possible, each at the experiment's whole "
+        "budget: much with few trials. The interval of the mean holds if all trials reach.",
+        "95 % intervals: Wilson's for the fraction, t intervals of the logarithm for the others. "
+        f"With fewer than {FEWEST_TRIALS} trials the ends are the range.",
+        "Time per epoch is time to accuracy divided by epochs, including start-up and evaluation. "
+        "The ratio of CVs is 0 if the epochs do not vary (arXiv 1806.01427, Table 4).",
     )
     title = "Stability of the time to accuracy"
     return entry_table("stability", title, columns, entries, cells_of, notes)
@@ -106,7 +104,8 @@ def _varying_epochs(entries: Sequence[Entry]) -> list[str]:
     return [
         "Time to accuracy is epochs to the target times time per epoch. In "
         f"{sum(ratio > 1 for ratio in known)} of {len(known)} entries the number of epochs varies "
-        "more than the time per epoch: there the mathematics makes times differ, not the machine."
+        "more than the time per epoch: there the times differ because of the mathematics, not the "
+        "machine."
     ]
 
 
@@ -140,9 +139,9 @@ def _stability_figure(table: Table, entries: Sequence[Entry]) -> Figure | None:
         title="Each trial against the mean of its entry",
         summary="; ".join(strip.sentence for strip in strips) + ".",
         caption=(
-            "A dot is a trial that reached the target, the line across the mean, the bar "
-            f"the 95% interval of the mean, from {FEWEST_TRIALS} trials on. At the right: "
-            "coefficient of variation, and trials that reached of all."
+            "A dot is a trial that reached the target, the line across is the mean, and the bar "
+            f"is its 95% interval, from {FEWEST_TRIALS} trials on. At the right: coefficient of "
+            "variation, and how many trials reached."
             + (f" The {MOST_ROWS} entries that vary most." if cut else "")
         ),
         draw=lambda width: draw_strips(rows, axis, width),

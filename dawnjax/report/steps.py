@@ -57,10 +57,10 @@ def steps_section(runs: Sequence[Trial]) -> Section | None:
         name="steps",
         title="Where the time of a step went",
         lead=(
-            "Means over each host's own devices, from a profile of a few steps after the training; "
-            "they count in no time to accuracy. The parts sum to the step.",
+            "Means over each host's own devices, from a profile of a few steps after the "
+            "training, outside the time to accuracy. The parts sum to the step.",
             *stragglers,
-            *([f"No roofline is shown of {left_out}."] if left_out else []),
+            *([f"No roofline is shown for {left_out}."] if left_out else []),
         ),
         blocks=(_parts_figure(hosts), *roofs, used),
         folded=(*((losses,) if losses.rows else ()), *of_ops),
@@ -111,10 +111,10 @@ def _used_table(hosts: Sequence[tuple[Trial, Host]]) -> Table:
         columns=columns,
         rows=tuple(rows),
         notes=(
-            "Utilization is against the peak that the run's result names. Executed FLOPs are those "
-            "of the compiled program; where an algorithm such as Winograd's saves products, the "
-            "model's FLOPs are more.",
-            "Simulated devices share the cores of one machine: no wire lies between them.",
+            "Utilization is relative to the peak in the run's result. Executed FLOPs come from "
+            "the compiled program; if an algorithm such as Winograd's saves products, the model "
+            "has more FLOPs.",
+            "Simulated devices share the cores of one machine, without a network.",
         ),
     )
 
@@ -161,7 +161,7 @@ def _losses_table(hosts: Sequence[tuple[Trial, Host]]) -> Table:
             (run.name, host.process_index, *loss) for run, host in hosts for loss in _losses(host)
         ),
         notes=(
-            "Lost: the op's time beyond the least one, which is the longer of its FLOPs at the "
-            "peak and its bytes at the memory's bandwidth.",
+            "Lost: the op's time beyond its least time, the longer of its FLOPs at the peak and "
+            "its bytes at the memory's bandwidth.",
         ),
     )

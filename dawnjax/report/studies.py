@@ -13,13 +13,13 @@ from dawnjax.study.search import SearchFigures
 from dawnjax.trials.trial import Scalar
 
 _QUESTIONS = {
-    "seeds": "How much trials differ by their seed alone",
+    "seeds": "How much trials differ only by their seed",
     "grid": "What each combination of values gives",
     "scaling": "What more devices give",
     "lesion": "What is lost without each technique",
-    "factor": "What each technique gives alone, and with those before it",
+    "factor": "What each technique gives alone, and with the techniques before it",
     "threshold": "How long it takes to each target",
-    "search": "Which recipe is fast, by seeds that did not choose it",
+    "search": "Which recipe is fast, on seeds that did not choose it",
     "ladder": "What one change gives at each size",
 }
 
@@ -38,7 +38,7 @@ def _section(read: StudyFigures, number: int) -> Section:
     machines = sorted({machine for arm in read.arms for machine in arm.machines})
     trials = sum(len(arm.trials) for arm in read.own)
     planned = sum(arm.planned for arm in read.own)
-    over = f"{trials} of {planned} planned trials of {study.experiment} are over"
+    over = f"{trials} of {planned} planned trials of {study.experiment} have ended"
     lead = [f"{_QUESTIONS[study.kind]}: {over}, on {'; '.join(machines)}."]
     if read.search is not None:
         lead = [f"{_QUESTIONS[study.kind]}, for {study.experiment}: {read.search.sentence()}."]
@@ -46,7 +46,8 @@ def _section(read: StudyFigures, number: int) -> Section:
     if study.kind not in ("seeds", "threshold", "search", "ladder"):
         lead.append(
             "Each arm is compared with the first: the ratio of expected times, and a verdict. The "
-            "verdicts of a study hold together, so the level of an interval rises with the arms."
+            "verdicts of a study hold together, so the level of an interval rises with the number "
+            "of arms."
         )
     lead += [f"{line[:1].upper()}{line[1:]}." for line in read.remarks]
     figures = [_figure(read, number, machines)]
@@ -87,7 +88,10 @@ def _ladder_figure(read: Ladder, number: int, name: str) -> Figure | None:
         name=f"study_{number}_ladder",
         title=f"Gain of the change by size, {name}",
         summary=f"{read.sentence()}.",
-        caption="The band has the 95 % interval of each size alone. A trend ends with the largest.",
+        caption=(
+            "The band has the 95 % interval of each single size. The trend ends with the largest "
+            "size."
+        ),
         draw=lambda width: plots.draw_lines(lines, x, y, width, reference=equal),
         tables=(f"study_{number}_ladder",),
     )
@@ -144,7 +148,8 @@ def _recipes_table(search: SearchFigures, number: int, name: str) -> Table:
             columns=columns,
             rows=tuple(tuple(recipe[c.name] for c in columns) for recipe in search.recipes),
             notes=(
-                "These trials chose: their times flatter the fastest recipe and are not results.",
+                "These trials chose the recipe: their times flatter the fastest recipe and are "
+                "not results.",
             ),
         ),
         [_fields_of(recipe["flags"]) for recipe in search.recipes],
@@ -165,9 +170,9 @@ def _figure(read: StudyFigures, number: int, machines: list[str]) -> Figure | No
         summary="; ".join(f"{row.label}: {row.note} reached" for row in rows) + ".",
         caption=(
             "A dot is a trial that reached its target. The line across is the expected time: the "
-            "time of all trials over the number that reached. The bar is its 95 % interval, from 5 "
-            "trials on, and from 20 where a trial did not reach. "
-            f"On {'; '.join(machines)}."
+            "time of all trials divided by the number that reached. The bar is its 95 % "
+            "interval, from 5 trials on, or from 20 if a trial did not reach. On "
+            f"{'; '.join(machines)}."
         ),
         draw=lambda width: draw_strips(rows, axis, width),
         left_out=left_out,
@@ -243,8 +248,8 @@ def _table(read: StudyFigures, number: int) -> Table:
         ),
         rows=tuple(rows),
         notes=(
-            "Trials that are not yet over are in no figure.",
-            "Where all trials reached, the expected time has the interval of the mean.",
+            "Unfinished trials are left out.",
+            "If all trials reached, the expected time has the interval of the mean.",
         ),
     )
     return with_fields(table, [_fields_of(arm.arm.flags) for arm in read.arms])

@@ -63,7 +63,7 @@ def _time_name(entry: Entry) -> str:
 
 def _interval_words(entry: Entry) -> str:
     if len(entry.trials) == 1:
-        return "one trial: how much it varies is not known"
+        return "one trial: its variation is not known"
     is_score = entry.suite == "mlperf_training"  # whose interval no rule gives
     interval = (
         None if is_score or entry.figures.sample is None else time_interval(entry.figures.sample)
@@ -101,7 +101,7 @@ def conclusions(inputs: Inputs) -> list[str]:
         middle = statistics.median(cv for cv, _ in cvs)
         name = words.shortened(label(entry, benchmark=True), 80)
         sentences.append(
-            f"One trial is not a result: between trials that differ in their seed alone, the time "
+            "One trial is not a result: between trials that differ only in their seed, the time "
             f"to accuracy varies by {words.percent(middle)} in the median of {len(cvs)} entries "
             f"and by {words.percent(most)} at most ({name}; coefficients of variation)."
         )
@@ -109,16 +109,15 @@ def conclusions(inputs: Inputs) -> list[str]:
     if single and len(known) > 1:
         sentences.append(
             f"{words.grouped(single)} of {words.grouped(len(known))} training entries "
-            f"{'has' if single == 1 else 'have'} one trial alone: how much the time would vary is "
-            "not known there."
+            f"{'has' if single == 1 else 'have'} only one trial, so their variation is not known."
         )
     missed = sum(summary.trials - summary.reached for _, summary in known)
     if missed:
         incomplete = sum(summary.reached < summary.trials for _, summary in known)
         sentences.append(
             f"{words.count(missed, 'trial')} of "
-            f"{words.count(incomplete, 'entry', 'entries')} did not reach the target. Mean "
-            "times cover the trials that reached it; expected times also charge for the others."
+            f"{words.count(incomplete, 'entry', 'entries')} did not reach the target. Mean times "
+            "cover the trials that reached it; expected times also count the others."
         )
     values = [speedup(small, large) for small, large in pairs_of(entries)]
     both = [v for v in values if v.tta is not None and v.throughput is not None]

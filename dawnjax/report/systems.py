@@ -36,9 +36,9 @@ def scaling_section(entries: Sequence[Entry]) -> Section | None:
         name="scaling",
         title="Scaling",
         lead=(
-            "Efficiency is the speedup of the time to accuracy over the ratio of accelerators. "
-            "Throughput counts examples a second alone: what is lost to slower epochs (efficiency "
-            "of throughput) and to more epochs (ratio of epochs) stands apart.",
+            "Efficiency is the speedup of the time to accuracy divided by the ratio of "
+            "accelerators. Throughput counts only examples a second, so losses to slower epochs "
+            "(efficiency of throughput) and to more epochs (ratio of epochs) are separate.",
         ),
         blocks=(
             _scaling_figure(sorted(groups, key=lambda group: -len(group))),
@@ -63,13 +63,13 @@ def scaling_table(groups: Sequence[Sequence[Entry]]) -> Table:
         Column("epochs_ratio", "ratio of epochs", "x", "number"),
     )
     no_epochs = Missing("epochs are not known")
-    no_batch = Missing("the results tell no one batch size of the whole job")
+    no_batch = Missing("the results have no single batch size for the whole job")
     rows, recipes = [], []
     for number, group in enumerate(groups, start=1):
         points = scaling(group)
         variants = sorted({point.entry.variant or "as it is" for point in points})
         if len(variants) > 1:
-            recipes.append(f"Series {number} joins several recipes: {'; '.join(variants)}.")
+            recipes.append(f"Series {number} combines several recipes: {'; '.join(variants)}.")
         for point in points:
             entry, share, epochs = point.entry, point.throughput_efficiency, point.epochs_ratio
             rows.append(
@@ -91,11 +91,11 @@ def scaling_table(groups: Sequence[Sequence[Entry]]) -> Table:
         columns=columns,
         rows=tuple(rows),
         notes=(
-            "Against the smallest system of the series. Efficiency: speedup over ratio of "
+            "Against the smallest system of the series. Efficiency: speedup divided by ratio of "
             "accelerators.",
-            "Time: the MLPerf score of the trials, unscaled, which leaves out the fastest and the "
-            "slowest; of fewer than three trials the mean.",
-            "Recipes may differ between sizes: the ratio of epochs and the batch size tell.",
+            "Time: the unscaled MLPerf score of the trials, without the fastest and the slowest; "
+            "the mean for fewer than three trials.",
+            "Recipes may differ between sizes, as the ratio of epochs and the batch size show.",
             *recipes,
         ),
     )

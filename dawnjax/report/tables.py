@@ -111,7 +111,7 @@ def why_null(entry: Entry, name: str) -> str:
     if given:
         return given
     if name.startswith(("epochs", "seconds_per_epoch")):
-        return entry.reasons.get("epochs", "the logs do not tell the epochs")
+        return entry.reasons.get("epochs", "the logs do not record the epochs")
     if not summary.reached and name != "compile_seconds":
         return "no trial reached the target"
     if name in ("cv", "ratio_of_cvs") and summary.reached < 2:
@@ -125,11 +125,11 @@ def why_null(entry: Entry, name: str) -> str:
             return "too few trials for a score: the rules leave out several at each end"
         return f"{summary.trials - summary.reached} of {summary.trials} trials did not reach"
     if name == "expected_seconds":
-        return "how long the trials that did not reach ran is not known"
+        return "the length of the trials that did not reach is not known"
     if name == "compile_seconds":
-        return "these results do not tell compilation"
+        return "these results do not record compilation"
     if name in ("num_accelerators", "num_hosts", "global_batch_size"):
-        return "the results do not tell it"
+        return "the results do not record it"
     return ""
 
 
@@ -178,11 +178,11 @@ def overview_table(entries: Sequence[Entry]) -> Table:
 
     notes = (
         "Mean time and mean cost: over the trials that reached. MLPerf score: without the fastest "
-        "and the slowest trial (of unet3d, four at each end); a trial that did not reach counts as "
-        "the slowest. The entry's scaling.json gives the factor; the unscaled score is the one "
-        "before it.",
-        "Compilation: before the clock, the mean of the cold trials (at least one program was "
-        "compiled) and of the warm ones (all were read from the cache of compiled programs).",
+        "and the slowest trial (for unet3d, four at each end); a trial that did not reach counts "
+        "as the slowest. The entry's scaling.json gives the factor; the unscaled score is before "
+        "that factor.",
+        "Compilation: before the clock, the means of the cold trials (at least one program was "
+        "compiled) and of the warm trials (all were read from the cache).",
     )
     return entry_table("entries", "Entries", columns, entries, cells_of, notes)
 

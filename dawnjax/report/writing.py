@@ -24,7 +24,7 @@ def write(report: Report, directory: Path) -> list[Path]:
         raise ConfigError(f"--out={directory} is a file; choose a directory")
     # A link would let the report overwrite files outside of its directory.
     if tables.is_symlink() or (tables.exists() and not tables.is_dir()):
-        raise ConfigError(f"{tables} is not a directory of its own; choose another --out")
+        raise ConfigError(f"{tables} is a link or a file, not a directory; choose another --out")
     written = []
     for name, text in files_of(report):
         file = directory / name

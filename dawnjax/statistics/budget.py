@@ -43,10 +43,10 @@ class QualityVerdict:
       trials: Of A and B, with a value at the budget.
       missing: Of each side the trials that ended before the budget, that were first evaluated after
         it, and that have no finite value there.
-      between: Trials of each side whose value lies on a line between two evaluations.
+      between: Trials of each side with a value interpolated between two evaluations.
       line_error: Least and greatest error of those lines in the difference, which the interval has.
       advice: Further trials that may decide; None where the verdict is decided.
-      why: What the verdict rests on, or why there is none.
+      why: The verdict's basis, or why there is none.
     """
 
     word: str

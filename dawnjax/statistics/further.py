@@ -44,7 +44,7 @@ class Advice:
 
     @property
     def if_repeated(self) -> float | None:
-        """The same where the advice is followed until a verdict."""
+        """The same if the advice is followed until a verdict."""
         return self._chance(_LOOKS)
 
     def _chance(self, looks: int) -> float | None:
@@ -97,7 +97,7 @@ def advise(
     Args:
       distance: Logarithm of the ratio, or a difference.
       error: Its standard error, with `freedom` degrees of freedom.
-      trials: Of the smaller side.
+      trials: Trials of the smaller side.
       edge: Distance up to which the sides count as equal; None where none do.
       alpha: Level of the test of a difference.
       equivalence_alpha: That of the test of equivalence, less where several verdicts hold together.

@@ -68,7 +68,7 @@ class Trend:
       change: By how much the fitted gain changes from the smallest size to the largest, with its
         95 % interval; None where a size has no gain.
       line: Fitted gain at each size; empty likewise.
-      why: What the verdict rests on, or why there is none.
+      why: The verdict's basis, or why there is none.
     """
 
     word: str

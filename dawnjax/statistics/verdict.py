@@ -59,7 +59,7 @@ class Verdict:
       apart: Side (0 for A) and place of a trial that stands apart (`Sample.apart`); a verdict that
         it alone decides is undecided.
       advice: Further trials that may decide; None if the verdict is decided.
-      why: What the verdict rests on, or why there is none.
+      why: The verdict's basis, or why there is none.
     """
 
     word: str

@@ -30,7 +30,7 @@ END = "end"
 UNITS = ("seconds", "steps", "tokens", "flops", "usd")
 
 SAME_WORK = 1.01
-"""Ratio of tokens a step, or of the sides' ends, above which a reader is told."""
+"""Ratio of tokens per step, or of the sides' ends, above which a caution is printed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +58,7 @@ def parse(texts: Sequence[str]) -> list[Budget]:
     """Budgets of `--at` flags.
 
     Raises:
-      ConfigError: A text is no `UNIT=AMOUNT`, or is given twice.
+      ConfigError: A text is not `UNIT=AMOUNT`, or is repeated.
     """
     budgets = []
     for text in texts:
@@ -82,11 +82,11 @@ def curves(entry: Entry, unit: str, metric: str, given: str) -> Curves:
     """Evaluations of an entry's trials along a unit.
 
     Args:
-      metric: That of the entry's target where empty.
+      metric: The metric; empty takes the target's.
       given: The path, for messages.
 
     Raises:
-      ConfigError: A trial's log does not tell the unit or the metric.
+      ConfigError: A trial's log lacks the unit or the metric.
     """
     place_of = _place_of(entry, unit, given)
     placed = [
@@ -95,7 +95,7 @@ def curves(entry: Entry, unit: str, metric: str, given: str) -> Curves:
     for trial, points in zip(entry.trials, placed, strict=True):
         if any(place is None for place, _ in points):
             raise ConfigError(
-                f"{given}: {trial.name} {_UNKNOWN.get(unit, 'does not tell ' + unit)}"
+                f"{given}: {trial.name} {_UNKNOWN.get(unit, 'does not record its ' + unit)}"
             )
         if points and not any(value is not None for _, value in points):
             raise ConfigError(f"{given}: {trial.name} has no evaluation of {metric}")
@@ -117,10 +117,10 @@ def curves(entry: Entry, unit: str, metric: str, given: str) -> Curves:
 _UNKNOWN = {
     "seconds": "has an evaluation without a time",
     "steps": "has an evaluation without a step",
-    "tokens": "does not tell its tokens: runs of language models do; for other programs' logs give "
-    "--tokens=COLUMN or a number a step",
+    "tokens": "does not record its tokens: only runs of language models do; for other programs' "
+    "logs give --tokens=COLUMN or a number a step",
     "usd": "has an evaluation without a time",
-    "flops": "does not tell its FLOPs: runs of older versions and self-play do not; for other "
+    "flops": "does not record its FLOPs (neither older versions nor self-play do); for other "
     "programs' logs give --flops=COLUMN",
 }
 
@@ -194,10 +194,10 @@ class Iso:
         there = f"what A has at {place} ({metric} {quality})"
         found = last.speedup
         if last.is_at_first:
-            return f"iso-quality: B has {there} at its first evaluation already"
+            return f"iso-quality: B already has {there} at its first evaluation"
         if found is None or last.other is None:
-            return f"iso-quality: B has not shown {there} within its evaluations"
-        ends = "no band: fewer than 5 trials of each, or it begins and ends beyond B's evaluations"
+            return f"iso-quality: B did not reach {there} in its evaluations"
+        ends = "no band: fewer than 5 trials of each, or both ends lie beyond B's evaluations"
         if last.low is not None and last.high is not None:
             ends = f"95 %: {in_unit(self.unit, last.low)} to {in_unit(self.unit, last.high)}"
         elif last.low is not None:
@@ -209,9 +209,9 @@ class Iso:
 
 
 def iso(first: Entry, second: Entry, metric: str = "", unit: str = "") -> Iso | None:
-    """Iso-quality along a budget's unit, or the first that both sides tell.
+    """Iso-quality along a budget's unit, or the first unit that both sides record.
 
-    Steps may be of other sizes, so that they come last.
+    Steps may differ in size, so they come last.
     """
     units = ("seconds", "tokens", "steps") if unit in (END, "", "steps") else (unit,)
     for unit in units:
@@ -235,7 +235,7 @@ class Qualities:
 
     Attributes:
       verdicts: One for each budget; they hold together.
-      cautions: What a reader must know of the comparison.
+      cautions: Cautions about the comparison.
     """
 
     metric: str
@@ -264,9 +264,8 @@ class Qualities:
             text += value + (f" ({kind}{ends})" if ends else "")
         counts = sum(verdict.between)
         if counts:
-            text += (
-                f"; {counts} of {sum(verdict.trials)} values lie on a line between two evaluations"
-            )
+            text += f"; {counts} of {sum(verdict.trials)} values are interpolated between two "
+            text += "evaluations"
             low, high = verdict.line_error
             if high > low:
                 text += f", whose error may be {max(-low, high):.2g}"
@@ -305,20 +304,22 @@ def qualities(
 ) -> list[Qualities]:
     """Compare the qualities of sides with those of a first one, at some budgets, all together.
 
-    Without a budget it is the end of the training, where all trials end at the same step, or within
-    1 % of the same time.
+    Without a budget the end of the training counts, if all trials end at the same step or within 1
+    % of the same time.
 
     Raises:
-      ConfigError: The sides measure different metrics, a log does not tell a budget's unit, or no
-        budget is given and the trials end at different ones.
+      ConfigError: The sides measure different metrics, a log lacks a budget's unit, or no budget is
+        given and the trials end at different places.
     """
     sides = [first, *others]
     names = {metric or side.entry.target.metric for side in sides}
     if len(names) > 1:
-        raise ConfigError(f"the sides have {' and '.join(sorted(names))}: give a --metric of all")
+        raise ConfigError(
+            f"the sides have {' and '.join(sorted(names))}: give a --metric that all have"
+        )
     directions = {direction_of(side.entry, metric, side.given) for side in sides}
     if len(directions) > 1:
-        raise ConfigError(f"greater values of {names.pop()} are better on one side alone")
+        raise ConfigError(f"greater values of {names.pop()} are better on only one side")
     given = list(budgets) or [_same_end([side.entry for side in sides])]
     drawn = [[curves(side.entry, it.unit, metric, side.given) for it in given] for side in sides]
     [name], [direction] = names, directions
@@ -346,7 +347,7 @@ def qualities(
 
 
 def ends_of(entry: Entry, unit: str) -> list[float]:
-    """Where each trial's last evaluation lies; empty where one does not tell it."""
+    """Where each trial's last evaluation lies; empty if one does not record it."""
     place_of = _place_of(entry, unit, "")
     found = [place_of(trial.evaluations[-1]) for trial in entry.trials if trial.evaluations]
     return [] if None in found else [float(place) for place in found if place is not None]
@@ -365,17 +366,19 @@ def _same_end(entries: Sequence[Entry]) -> Budget:
         said.append(f"{unit}={rounded(least, 6).replace(',', '')}")
     shown = " or ".join(f"--at={text}" for text in said) or "--at=end"
     raise ConfigError(
-        "what is compared? the trials do not end at one step or time: give --target=VALUE for the "
-        f"times to it, or a budget for the quality there; every trial has {shown}"
+        "the trials share no final step or time: give --target=VALUE to compare times to a "
+        f"target, or a budget to compare quality there; every trial reaches {shown}"
     )
 
 
 def other_clocks(first: Entry, second: Entry) -> list[str]:
-    """A caution where one side's clock is another program's and the other's is not."""
+    """A caution if only one side's clock is another program's."""
     if (first.suite == OTHER) == (second.suite == OTHER):
         return []
     name = "AB"[second.suite == OTHER]
-    return [f"the times of {name} are by another program's clock, which may hold other things"]
+    return [
+        f"the times of {name} come from another program's clock, which may include other things"
+    ]
 
 
 def _cautions(
@@ -399,7 +402,7 @@ def _cautions(
 
 
 def other_steps(first: Entry, second: Entry) -> list[str]:
-    """A caution where a step of one side is more work than a step of the other."""
+    """A caution if one side's steps are more work than the other's."""
     for unit in ("tokens", "flops"):
         work = [_work_a_step(entry, unit) or 0.0 for entry in (first, second)]
         if min(work) and max(work) > SAME_WORK * min(work):
@@ -412,7 +415,7 @@ def other_steps(first: Entry, second: Entry) -> list[str]:
 
 
 def different_ends(entries: tuple[Entry, Entry]) -> list[str]:
-    """A caution where the sides end at other steps, or at other times."""
+    """A caution if the sides end at different steps or times."""
     said = []
     for unit in ("steps", "seconds"):
         sides = [ends_of(entry, unit) for entry in entries]
@@ -442,14 +445,14 @@ KEEP, DISCARD, MORE = "keep", "discard", "more_trials"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What a loop that keeps or discards changes needs.
+    """The decision for a loop that keeps or discards changes.
 
     Attributes:
       decision: `keep`, `discard` or `more_trials`.
       verdict: The verdict's word; several budgets' words with commas. `undecided` where every
         trial of a side was disturbed.
-      effect: The measured effect, of which `effect_of` says what it is; of several budgets at the
-        first that decided.
+      effect: The measured effect, described by `effect_of`; with several budgets, at the first that
+        decided.
       low: Lower end of its interval.
       high: Upper end likewise.
       level: Chance that such an interval holds the truth; None for a range of few trials.
@@ -473,15 +476,15 @@ class Decision:
         if self.decision != MORE:
             return f"decision: {self.decision} B"
         more = self.trials_needed
-        wanted = "" if more is None else f"; {more:,} more trials of each may do"
+        wanted = "" if more is None else f"; {more:,} more trials of each may suffice"
         return f"decision: not decided{wanted}"
 
     def following(self, paths: tuple[str, str], argv: Sequence[str]) -> list[str]:
         """Commands that make sense now.
 
         Args:
-          paths: Of A and B, for the page of a comparison that is decided.
-          argv: Arguments of the comparison, which is the next command after further trials.
+          paths: Paths of A and B, for the page of a decided comparison.
+          argv: Arguments of the comparison, to run again after further trials.
         """
         if self.decision != MORE:
             return [shlex.join(["dawnjax", "report", *paths, "--out=report"])]
@@ -493,7 +496,7 @@ def decided(
 ) -> Decision:
     """Decision on B by its verdicts, for programs: keep, discard or train more.
 
-    B is kept where it is better or faster somewhere, and nowhere undecided or worse.
+    B is kept if it is better or faster somewhere, and nowhere undecided or worse.
 
     Args:
       effect: What `found` is, in words.

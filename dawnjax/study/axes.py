@@ -13,7 +13,7 @@ _DISTRIBUTION = re.compile(r"(log|uniform|int)\(([^,()]+),([^,()]+)\)")
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """A field of the experiment with what it may be.
+    """A field of the experiment with its possible values.
 
     Attributes:
       field: Name of a flag, such as `optimizer.base_learning_rate`.
@@ -64,7 +64,7 @@ def axis_of(text: str) -> Axis:
     if not field or not equals or not all(values):
         raise ConfigError(f"axis {text!r} must be FIELD=VALUE,VALUE: global_batch_size=32,64")
     if len(set(values)) < len(values):
-        raise ConfigError(f"axis {text!r} names a value twice")
+        raise ConfigError(f"axis {text!r} repeats a value")
     return Axis(field, values)
 
 
@@ -83,8 +83,8 @@ def _distribution(text: str, field: str, listed: str) -> Axis:
     low, high = ends
     if not low < high or (found[1] == "log" and low <= 0):
         above = " above 0" if found[1] == "log" else ""
-        raise ConfigError(f"axis {text!r} must rise from its first end{above} to its second")
+        raise ConfigError(f"axis {text!r} must have a first end{above} that is below its second")
     axis = Axis(field, (), found[1], low, high)
     if len(set(axis.ends)) == 1:
-        raise ConfigError(f"axis {text!r} is narrower than the four digits of a drawn value")
+        raise ConfigError(f"axis {text!r} is narrower than the four digits of drawn values")
     return axis

@@ -1,4 +1,4 @@
-"""Differences between two sets of our runs: recipe, first losses, phases, parts of a step, ops."""
+"""Differences between two sets of DawnJAX's runs: recipe, first losses, phases, step, ops."""
 
 import csv
 import dataclasses
@@ -22,7 +22,7 @@ from dawnjax.trials.trial import Trial
 MOST_OPS = 10
 
 MOST_SECONDS = 1e9
-"""Of an op in a step, in a table that may be a stranger's: the sum of all stays finite."""
+"""Bound of an op's seconds, so that the sum of an untrusted table stays finite."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,13 +30,13 @@ class Change:
     """A quantity of both sides, means over their trials.
 
     Attributes:
-      first: Of A; None where no trial has it.
-      second: Of B likewise.
-      ratio: Second over first; None where a side has none or is 0.
+      first: A's value; None if no trial has it.
+      second: B's value likewise.
+      ratio: Second divided by first; None if a side has none or is 0.
       low: Lower end of the ratio's interval, or of the range of few trials.
       high: Upper end likewise.
       level: Chance that such an interval holds the truth; None for a range.
-      trials: Of the smaller side.
+      trials: Trials of the smaller side.
     """
 
     name: str
@@ -53,10 +53,10 @@ class Change:
 def same_mathematics(first: Side, second: Side) -> tuple[bool | None, str]:
     """True if both sides train the same, by identity and first losses; and the reason.
 
-    None where that cannot be decided: a schedule may differ after the first losses.
+    None if that cannot be decided: a schedule may differ after the first losses.
     """
     if not first.runs or not second.runs:
-        return None, "not our runs: neither the experiment nor the first losses are known"
+        return None, "not runs of DawnJAX: neither the experiment nor the first losses are known"
     texts = {record.get("source.sha256", "") for record in map(_record, first.runs + second.runs)}
     is_one = first.entry.identity == second.entry.identity and len(texts) == 1
     words = "the same experiment" if is_one else "different experiments"
@@ -65,7 +65,7 @@ def same_mathematics(first: Side, second: Side) -> tuple[bool | None, str]:
     if not pairs:
         return (None if is_one else False), f"{words}; no seed has first losses on both sides"
     if any(len(a.finite_losses) != len(b.finite_losses) for a, b in pairs):
-        return False, f"{words}; of a seed one side has fewer first losses that are numbers"
+        return False, f"{words}; for one seed, one side has fewer finite first losses"
     worst = max(largest_difference(a.finite_losses, b.finite_losses) for a, b in pairs)
     seeds = f"{len(pairs)} seed{'s' if len(pairs) > 1 else ''}"
     said = f"{words}; first losses of {seeds} differ by at most {rounded(100 * worst, 1)} %"
@@ -156,7 +156,7 @@ def _step_milliseconds(run: Trial) -> float | None:
 def _evaluation_milliseconds(run: Trial) -> float | None:
     """Milliseconds an evaluation; None after an interruption.
 
-    The phase then holds evaluations that were made again or cut short, and the rows do not.
+    The phase then includes repeated or interrupted evaluations, which the rows do not.
     """
     seconds = run.phases.get("eval")
     if not seconds or not run.evaluations or run.interruptions:

@@ -1,4 +1,4 @@
-"""Design of a study: its arms, its trials, and their order."""
+"""Design of a study: its arms, its trials and their order."""
 
 import contextlib
 import dataclasses
@@ -31,7 +31,7 @@ LONGEST_NAME = 40
 """Letters of an arm's name, which stands in tables and figures."""
 
 RUNGS = (1, 2, 4)
-"""Trials after which successive halving decides whether a recipe gets more: each rung doubles."""
+"""Trials after which successive halving decides on a recipe; each rung doubles."""
 
 _Names = tuple[str, ...]
 _Seed = Annotated[int, Limit(lambda n: 0 <= n < 2**30, "lie in 0 to 2**30 - 1")]
@@ -103,7 +103,7 @@ class Study:
 
     @property
     def seeds_that_judge(self) -> range:
-        """Seeds whose trials are results: of a search none that chose."""
+        """Seeds of the trials that are results; a search's choosing seeds are not among them."""
         first = self.seeds_that_choose.stop
         return range(first, first + self.seeds)
 
@@ -198,14 +198,14 @@ def planned(study: Study, arms: int) -> int:
 
 def _refuse_too_many(arms: int, study: Study) -> None:
     if planned(study, arms) > MOST_TRIALS:
-        raise ConfigError(f"{arms:,} arms of {study.seeds:,} seeds pass {MOST_TRIALS:,} trials")
+        raise ConfigError(f"{arms:,} arms of {study.seeds:,} seeds exceed {MOST_TRIALS:,} trials")
 
 
 SET_BY_THE_STUDY = {
-    "seed": "--seeds and --first_seed give each trial its own",
-    "run_dir": "each trial has its own in --out",
-    "chooses": "a search marks the trials that it chooses by",
-    "experiment": "all arms train the experiment that --experiment names",
+    "seed": "set the trials' seeds with --seeds and --first_seed",
+    "run_dir": "each trial has its own directory in --out",
+    "chooses": "only a search sets this flag",
+    "experiment": "all arms train the one experiment of --experiment",
 }
 """Flags of `dawnjax train` that no arm and no flag of the trials may set, and why."""
 
@@ -220,8 +220,8 @@ def _refuse_flags_of_the_study(flags: Sequence[str]) -> None:
 def trials_of(study: Study, arms: Sequence[Arm]) -> tuple[TrialPlan, ...]:
     """All trials in order: blocks that hold each arm once, in an order drawn for each block.
 
-    So no arm gains if a machine becomes slower or faster during the study. Of a search: each trial
-    that an arm may have, those that choose first.
+    So no arm gains if the machine's speed changes during the study. For a search: each trial that
+    an arm may have, choosing trials first.
     """
     random = np.random.default_rng(study.order_seed)
     trials: list[TrialPlan] = []
@@ -256,12 +256,12 @@ _NEEDED = {
 def _refuse_fields_of_other_kinds(study: Study) -> None:
     for field, kinds in _FIELD_OF_KIND.items():
         if study.kind not in kinds and getattr(study, field) != getattr(Study(), field):
-            raise ConfigError(f"{field} goes with kind={' or '.join(kinds)}, not {study.kind}")
+            raise ConfigError(f"{field} needs kind={' or '.join(kinds)}, not {study.kind}")
     for needed in _NEEDED.get(study.kind, ()):
         if not getattr(study, needed):
-            why = "it has no arm without"
+            why = "without it there are no arms"
             if needed == "trials":
-                why = "how many it may choose by, such as --trials=32"
+                why = "its budget, such as --trials=32"
             raise ConfigError(f"a study of kind {study.kind} needs {needed}: {why}")
 
 
@@ -271,8 +271,8 @@ def _listed(study: Study) -> list[Axis]:
     for text, axis in zip(study.axes, axes, strict=True):
         if axis.distribution:
             raise ConfigError(
-                f"axis {text!r} is a distribution, which a search draws from: add --search=random "
-                "--trials=32, or list values"
+                f"axis {text!r} is a distribution, which only a search accepts: add "
+                "--search=random --trials=32, or list values"
             )
     return axes
 
@@ -281,12 +281,12 @@ _WHOLE_BUDGET = "--evaluation.stop_at_target=false"
 
 
 def _ladder(study: Study) -> Iterator[Arm]:
-    """At each size an arm without the change, and one with it."""
+    """Arms without and with the change, at each size."""
     axes = _listed(study)
     sizes = {len(axis.values) for axis in axes}
     if len(sizes) > 1 or max(sizes) < FEWEST_SIZES:
         raise ConfigError(
-            f"the axes of a ladder have one value for each of {FEWEST_SIZES} or more sizes: "
+            f"each axis of a ladder needs one value for each of {FEWEST_SIZES} or more sizes: "
             f"{', '.join(study.axes)}"
         )
     if wrong := next((text for text in study.change if "=" not in text), ""):
@@ -324,7 +324,7 @@ def arm_at(axes: Sequence[Axis], point: Sequence[str]) -> Arm:
 
 
 def _tail(field: str, fields: Sequence[str]) -> str:
-    """Last parts of a field's name that tell it apart: `momentum` of `optimizer.momentum`."""
+    """Shortest unique end of a field's name: `momentum` for `optimizer.momentum`."""
     parts = field.split(".")
     tails = (".".join(parts[place:]) for place in reversed(range(len(parts))))
     alone = (
@@ -347,17 +347,16 @@ def _at_the_ends(study: Study) -> Iterator[Arm]:
     for text, axis in zip(study.axes, axes, strict=True):
         if axis.size < 2:
             raise ConfigError(
-                f"axis {text!r} has one value, and a search draws: give {DISTRIBUTIONS}, or "
-                "VALUE,VALUE"
+                f"axis {text!r} has one value; for a search give {DISTRIBUTIONS}, or VALUE,VALUE"
             )
     fields = [axis.field for axis in axes]
     if len(set(fields)) < len(fields):
-        raise ConfigError(f"two axes are of one field: {', '.join(study.axes)}")
+        raise ConfigError(f"two axes have the same field: {', '.join(study.axes)}")
     size = math.prod(axis.size for axis in axes)
     if size < study.trials:
         raise ConfigError(
-            f"trials={study.trials}: the axes hold {size:.0f} recipes; without --search a grid "
-            "tries each"
+            f"trials={study.trials}: the axes have only {size:.0f} recipes; leave out --search "
+            "to try each in a grid"
         )
     first = [axis.ends[0] for axis in axes]
     yield arm_at(axes, first)
@@ -381,7 +380,7 @@ def _scaling(study: Study, batch_size: int) -> Iterator[Arm]:
 def _chosen(study: Study, known: Sequence[Technique]) -> list[Technique]:
     by_name = {technique.name: technique for technique in known}
     if not by_name:
-        raise ConfigError(f"{study.experiment} declares no TECHNIQUES: nothing can be left out")
+        raise ConfigError(f"{study.experiment} declares no TECHNIQUES to leave out")
     missing = [name for name in study.techniques if name not in by_name]
     if missing:
         raise ConfigError(f"no technique {missing[0]!r}; it declares {', '.join(by_name)}")
@@ -420,7 +419,7 @@ class Look(NamedTuple):
 class StudyRecord(TypedDict):
     """Content of `study.json`: enough to read the study without its experiment's code.
 
-    `origins` names what made the trials of an arm, by the arm's name; a study that was handed to
+    `origins` has the origin of each arm's trials, by the arm's name; a study that is distributed to
     other machines has none before its first trial.
     """
 
@@ -448,20 +447,20 @@ class StudyFolder:
         check_fields(record["study"])
         # The file may come from elsewhere, and its arms' names become folders.
         if len({arm.folder for arm in record["arms"]}) < max(1, len(record["arms"])):
-            raise ValueError("its arms have no names of their own")
+            raise ValueError("its arms have no distinct names")
         try:
             for axis in record["study"].axes:
                 axis_of(axis)
         except ConfigError as error:
             raise ValueError(str(error)) from None
         if planned(record["study"], len(record["arms"])) > MOST_TRIALS:
-            raise ValueError(f"its arms and seeds pass {MOST_TRIALS:,} trials")
+            raise ValueError(f"its arms and seeds exceed {MOST_TRIALS:,} trials")
         if record["study"].looks > 1:
             looks_of(record["study"].seeds, record["study"].looks)
         made = record["looks_made"]
         rising = all(before.trials < look.trials for before, look in itertools.pairwise(made))
         if not rising or any(look.trials < 1 or not 0 < look.level <= 1 for look in made):
-            raise ValueError("its looks are not rising numbers of trials with levels")
+            raise ValueError("its looks are not increasing numbers of trials with levels")
         return record
 
     def write(
@@ -493,7 +492,7 @@ class StudyFolder:
                 print(f"dawnjax study: warning: {records.no_lock(self.path)}", file=sys.stderr)
         except BlockingIOError:
             os.close(fd)
-            raise RunError(f"another process runs the study in {self.path}") from None
+            raise RunError(f"another process is running the study in {self.path}") from None
         try:
             yield
         finally:
@@ -502,8 +501,7 @@ class StudyFolder:
     def read_same(self, study: Study) -> StudyRecord | None:
         """Read `study.json`, None in a new folder, and refuse to mix two studies.
 
-        The same study with more seeds is no mix. With fewer, trials that are over would no longer
-        count.
+        More seeds continue the same study. Fewer would drop finished trials.
 
         Raises:
           ConfigError: The folder holds a study with another field, or something else.
@@ -518,16 +516,20 @@ class StudyFolder:
             # A search that was stopped before its first draw leaves its lock alone.
             held = {".lock"}
             if self.path.is_dir() and {path.name for path in self.path.iterdir()} - held:
-                raise ConfigError(f"--out={self.path} holds something that is not a study")
+                raise ConfigError(f"--out={self.path} has content other than a study")
             return None
         for field in dataclasses.fields(Study):
             there, here = (getattr(one, field.name) for one in (record["study"], study))
             if there == here or (field.name == "seeds" and here > there):
                 continue
-            way_out = "more extend it, fewer need" if field.name == "seeds" else "choose"
+            way_out = (
+                "larger numbers extend it; a smaller one needs"
+                if field.name == "seeds"
+                else "choose"
+            )
             raise ConfigError(
-                f"{self.file} is of a study with {field.name}={there!r}, not {here!r}; {way_out} "
-                "another --out"
+                f"{self.file} belongs to a study with {field.name}={there!r}, not {here!r}; "
+                f"{way_out} another --out"
             )
         return record
 

@@ -1,4 +1,4 @@
-"""Two sides without the trials that other work disturbed, and which these are."""
+"""Two sides with and without the trials that other work disturbed."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ class Disturbed:
 
     Attributes:
       sides: Those of A and B, in words; empty where a side has none.
-      left: The other trials of A and B; of pairs those of which neither half was disturbed.
+      left: The undisturbed trials of A and B; for pairs, both halves must be undisturbed.
     """
 
     sides: tuple[str, str]
@@ -28,7 +28,7 @@ class Disturbed:
 
     @property
     def alone(self) -> list[str]:
-        """Names of the sides that have no other trial."""
+        """Names of the sides without an undisturbed trial."""
         return [name for name, trials in zip("AB", self.left, strict=True) if not trials]
 
     @property
@@ -38,7 +38,7 @@ class Disturbed:
         return (first, second) if first and second else None
 
     def verdict(self, margin: float) -> Verdict | None:
-        """Verdict on the other trials, at 5 %; None where there are no samples."""
+        """Verdict on the undisturbed trials, at 5 %; None without samples."""
         return judge(*self.samples, margin) if self.samples else None
 
     def entries_left(self, entries: Sequence[Entry]) -> list[Entry]:
@@ -63,13 +63,13 @@ class Disturbed:
 
 
 def words_of_disturbed(sides: Iterable[tuple[str, str]]) -> str:
-    """A sentence on sides and their disturbed trials, in words; those without any are left out."""
+    """A sentence on the sides with disturbed trials."""
     parts = [f"{name} {trials}" for name, trials in sides if trials]
     return f"other work took much of the machine's processor time in {' and '.join(parts)}"
 
 
 def disturbed(first: Sequence[Trial], second: Sequence[Trial]) -> Disturbed | None:
-    """Disturbed trials of two sides; None where there is none."""
+    """Disturbed trials of two sides; None without any."""
     sides = load.in_words(first), load.in_words(second)
     if not any(sides):
         return None
@@ -86,7 +86,7 @@ def disturbed(first: Sequence[Trial], second: Sequence[Trial]) -> Disturbed | No
 
 
 def _pairing(trials: Sequence[Trial]) -> Sample:
-    """What makes trials pairs: their seeds and first losses, whatever their times."""
+    """Seeds and first losses, which decide on pairs, without the times."""
     firsts = [trial.finite_losses for trial in trials]
     return Sample(
         np.ones(len(trials)),

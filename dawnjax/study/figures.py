@@ -32,14 +32,14 @@ SCHEMA_VERSION = 1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ArmFigures:
-    """An arm's trials that are over, their statistics, and the verdict.
+    """An arm's finished trials, their statistics, and the verdict.
 
     Attributes:
-      name: The arm's; of a threshold its value.
+      name: The arm's name, or a threshold's value.
       threshold: That value; None for an arm.
       planned: Trials of the arm in the study.
-      trials: Those that are over, by their seed, in its order.
-      figures: Their statistics; of a threshold of the times to it.
+      trials: Finished trials by seed, in ascending order.
+      figures: Their statistics; for a threshold, of the times to it.
       verdict: The arm beside the study's first; None for the first.
       disturbed: Trials that other work disturbed, of the first arm (A) and of this one (B); None
         without any, or without a verdict.
@@ -61,7 +61,7 @@ class ArmFigures:
 
     @property
     def interval(self) -> Interval | None:
-        """The expected time with its ends; where all trials reached they are the mean's."""
+        """The expected time with its ends; if all trials reached, the mean's ends."""
         return self.figures.interval
 
     @property
@@ -76,7 +76,7 @@ class ArmFigures:
 
     @property
     def exposed_communication(self) -> float | None:
-        """Mean share of a step that no computation hid; None without profiles."""
+        """Mean exposed communication as a fraction of a step; None without profiles."""
         return _mean(
             _mean(host.communication.exposed_fraction for host in hosts_of(trial))
             for trial in self.trials.values()
@@ -93,11 +93,11 @@ class ArmFigures:
         said = []
         if len(self.machines) > 1:
             machines = "; ".join(self.machines)
-            said.append(f"its times are of different machines ({machines})")
+            said.append(f"its times come from different machines ({machines})")
         if self.disturbed:
             said += filter(None, [self.disturbed.gate_words or self._without_disturbed])
         if self.elsewhere:
-            said.append(f"{self.elsewhere}, so its ratio is not of the recipes alone")
+            said.append(f"{self.elsewhere}, so its ratio reflects more than the recipes")
         if self.figures.reached and self.figures.expected_seconds is None:
             said.append(f"{self.why_no_time}, so it has no expected time")
         return said
@@ -117,7 +117,7 @@ class ArmFigures:
     def why_no_time(self) -> str:
         """Reason why there is no expected time."""
         reached = self.figures.reached
-        return "how long a trial ran is not known" if reached else "no trial reached"
+        return "the length of a trial is not known" if reached else "no trial reached"
 
     @property
     def time_text(self) -> str:
@@ -175,10 +175,10 @@ class StudyFigures:
 
     Attributes:
       name: Name of its folder.
-      arms: One for each arm or threshold, in the study's order; of a search its winner's.
+      arms: Figures of each arm or threshold, in the study's order; for a search, of the winner.
       search: Figures of a search; None for any other study.
       looks: Cost of its looks (`verdicts.cost_of_looks`); None for one arm or an unfinished study.
-      ladder: Gains of a ladder; None for any other study, or while a trial is not over.
+      ladder: Gains of a ladder; None for any other study, or while a trial runs.
       no_ladder: Why there is none.
     """
 
@@ -200,23 +200,23 @@ class StudyFigures:
         """Arms as sides of a comparison.
 
         Raises:
-          ConfigError: An arm has no trial that is over, or its trials ran on several systems.
+          ConfigError: An arm has no finished trial, or its trials ran on several systems.
         """
         sides = []
         for arm in self.own:
             entries = entries_of(arm.trials.values())
             if len(entries) != 1:
-                why = "ran on several systems" if entries else "has no trial that is over"
+                why = "ran on several systems" if entries else "has no finished trial"
                 raise ConfigError(f"the arm {arm.name} {why}, so its quality is not compared")
             sides.append(Side(given=arm.name, entry=entries[0], arm=arm.name))
         return sides
 
     @property
     def pairs(self) -> list[tuple[Side, Side]]:
-        """Of a ladder the sides of each size: without the change, and with it.
+        """A ladder's sides at each size: without and with the change.
 
         Raises:
-          ConfigError: A trial is not over: to judge while trials arrive is one more look.
+          ConfigError: A trial has not ended: judging while trials arrive is one more look.
         """
         if any(len(arm.trials) < self.study.seeds for arm in self.arms):
             raise ConfigError(f"a ladder is judged after {self.study.seeds} trials of each arm")
@@ -237,7 +237,7 @@ class StudyFigures:
         if best := self.best:
             said.append(
                 f"best of {len(self.arms)} arms: {best.name}, {best.time_text}; the same trials "
-                "chose it, so expect more on fresh seeds"
+                "chose it, so expect a longer time on fresh seeds"
             )
         said += self._disturbed
         cautions = ((arm.name, caution) for arm in self.arms for caution in arm.cautions)
@@ -247,9 +247,7 @@ class StudyFigures:
         said += [f"no ladder yet: {self.no_ladder}"] if self.no_ladder else []
         machines = [machine for arm in self.arms for machine in arm.machines]
         if self.study.kind == "scaling" and any("cpu" in machine for machine in machines):
-            said.append(
-                "simulated devices share a machine's cores: no speed-up is to be expected of them"
-            )
+            said.append("simulated devices share a machine's cores: expect no speedup")
         return said
 
     @property
@@ -300,9 +298,9 @@ def figures(
 
     Args:
       arms: The others are compared with the first.
-      runs: Trials that are over (`reading.trials_over`).
+      runs: Finished trials (`reading.trials_over`).
       out: The study's folder.
-      looks_made: Looks at its trials, once they are over.
+      looks_made: Looks at its trials, once they have ended.
       margin: Ratios within it count as equal.
     """
     search = search_figures(study, runs)
@@ -375,7 +373,7 @@ def _elsewhere(study: Study, own: Sequence[Trial], first: Sequence[Trial]) -> st
 
     sides = [set[str]().union(*map(ran_with, runs)) for runs in (own, first)]
     said = [
-        f"{who} alone ran with {', '.join(sorted(side - other))}"
+        f"only {who} ran with {', '.join(sorted(side - other))}"
         for who, side, other in (("it", *sides), ("the first arm", *sides[::-1]))
         if side - other
     ]

@@ -1,4 +1,4 @@
-"""A ladder of sizes: the gain of one change at each, and its trend, from runs or logs."""
+"""A ladder of sizes: the gain of one change at each size, and its trend, from runs or logs."""
 
 import dataclasses
 import itertools
@@ -28,8 +28,8 @@ from dawnjax.study.disturbed import Disturbed, disturbed
 from dawnjax.study.sides import Side, apart, refuse_shared_trials
 
 _ALONG = ("tokens", "flops", "seconds", "steps")
-"""Units along which a speedup is told where no budget names one: the first that all sides tell and
-in which the trials of a side end together. A step may be other work on each side."""
+"""Units of a speedup without a budget: the first that all sides record and in which the trials "
+"of a side end together. A step may be different work on each side."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,10 +37,10 @@ class Ladder:
     """Gains of B over A at several sizes.
 
     Attributes:
-      unit: That of the speedup; empty where the gain is a difference of the metric.
+      unit: Unit of the speedup; empty if the gain is a difference of the metric.
       sizes: Ascending.
-      size_name: What a size counts, `parameters`; empty where the user gave it.
-      sides: Of each size the paths or arms.
+      size_name: What a size counts, `parameters`; empty if the user gave it.
+      sides: Paths or arms of each size.
       margin: Ratio of speedups, or difference, that counts as no change; None if none does.
       without: Verdict on the trials that other work did not disturb, in words; empty where none
         was disturbed.
@@ -130,7 +130,7 @@ class Ladder:
 
     @property
     def _signs(self) -> list[int]:
-        """Of each size 1 where its interval shows a gain, -1 where a loss, else 0."""
+        """For each size 1 if its interval shows a gain, -1 for a loss, else 0."""
         ends = [
             (it.low, it.high) if it else (None, None) for it in (g.interval for g in self.gains)
         ]
@@ -138,9 +138,8 @@ class Ladder:
 
     @property
     def shows(self) -> str:
-        """`gain` or `loss` where B is better or worse at each size, `some` where at some sizes it
-        is better, else `none`.
-        """
+        """`gain` or `loss` if B is better or worse at each size, `some` if it is better at some "
+        "sizes, else `none`."""
         if len(signs := set(self._signs)) == 1:
             return {1: "gain", -1: "loss", 0: "none"}[signs.pop()]
         return "some" if 1 in signs else "none"
@@ -166,7 +165,7 @@ class Ladder:
         return {
             "gain": "B is better at each size",
             "loss": "B is worse at each size",
-            "none": "no gain is shown at any size",
+            "none": "no size shows a gain",
         }[self.shows]
 
     def to_json(self) -> dict[str, Any]:
@@ -235,24 +234,27 @@ def ladder(
         differences in the metric's unit, none unless given.
 
     Raises:
-      ConfigError: The sides measure different metrics, or a size or the budget's unit is not told.
+      ConfigError: The sides measure different metrics, or a size or the budget's unit is not
+        recorded.
     """
     for first, second in pairs:
         refuse_shared_trials(first, second)
     every = list(itertools.chain.from_iterable(pairs))
     names = {metric or side.entry.target.metric for side in every}
     if len(names) > 1:
-        raise ConfigError(f"the sides have {' and '.join(sorted(names))}: give a --metric of all")
+        raise ConfigError(
+            f"the sides have {' and '.join(sorted(names))}: give a --metric that all have"
+        )
     [name] = names
     directions = {direction_of(side.entry, metric, side.given) for side in every}
     if len(directions) > 1:
-        raise ConfigError(f"greater values of {name} are better on some sides alone")
+        raise ConfigError(f"greater values of {name} are better on only some sides")
     [direction] = directions
     known = list(sizes) or [_num_params(first) for first, _ in pairs]
     if len(known) != len(pairs):
-        raise ConfigError(f"{len(known)} sizes are given for {len(pairs)} pairs of sides")
+        raise ConfigError(f"{len(known)} sizes were given for {len(pairs)} pairs of sides")
     if not all(0 < size < math.inf for size in known) or len(set(known)) < len(known):
-        raise ConfigError("the sizes of a ladder are finite numbers above 0, each once")
+        raise ConfigError("the sizes of a ladder must be different finite numbers above 0")
     order = sorted(range(len(pairs)), key=lambda place: known[place])
     pairs = [pairs[place] for place in order]
     at = budget or Budget(END)
@@ -326,12 +328,14 @@ def _num_params(side: Side) -> float:
     found = {trial.num_params for trial in side.entry.trials}
     count = found.pop() if len(found) == 1 else None
     if count is None:
-        raise ConfigError(f"{side.given}: how large its model is is not told; give --sizes=N,N,N")
+        raise ConfigError(
+            f"{side.given}: the size of its model is not recorded; give --sizes=N,N,N"
+        )
     return float(count)
 
 
 def _unit(sides: Sequence[Side]) -> str:
-    """Unit of a speedup at the sides' ends; `END` where no unit is told by all."""
+    """Unit of a speedup at the sides' ends; `END` if no unit is recorded by all."""
     for unit in _ALONG:
         if all(len(set(ends_of(side.entry, unit))) == 1 for side in sides):
             return unit
@@ -341,7 +345,8 @@ def _unit(sides: Sequence[Side]) -> str:
 def _cautions(
     pairs: Sequence[tuple[Side, Side]], budget: Budget, unit: str, sizes: Sequence[float]
 ) -> list[str]:
-    """Where the sides of a size spent other work, or their times are not of the recipes alone."""
+    """Cautions: the sides of a size did unequal work, or their times reflect more than the "
+    "recipes."""
     said = []
     for pair, size in zip(pairs, sizes, strict=True):
         entries, at = (pair[0].entry, pair[1].entry), f"at {size:,.10g}"

@@ -1,4 +1,4 @@
-"""What a number of trials can tell, from the noise of a few: before the others are spent."""
+"""The margin that a number of trials can detect, from the noise of a few pilot trials."""
 
 import dataclasses
 import math
@@ -16,7 +16,7 @@ from dawnjax.study.at_budget import END, Budget, curves
 from dawnjax.study.sides import Side
 
 TRIALS = (3, 5, 10, 20)
-"""Trials of each side for which the narrowest margin is told."""
+"""Trials of each side for which the narrowest margin is printed."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class Noise:
       what: The figure, such as `expected time`.
       is_ratio: Whether the deviation is of the logarithm, and margins are ratios.
       deviation: Of a single trial; None where `lacks` says why it is not known.
-      pilots: Trials that it is from.
+      pilots: Trials behind the estimate.
       fewest: Trials of each side without which there is no verdict.
       unseen: Sum of squared deviations of the trials that a verdict counts beside those it sees.
     """
@@ -41,7 +41,7 @@ class Noise:
     lacks: str = ""
 
     def narrowest(self, trials: int) -> Narrowest | None:
-        """Margins of so many trials of each side; None where those give no verdict."""
+        """Margins for that many trials of each side; None if they give no verdict."""
         if self.deviation is None or trials < self.fewest:
             return None
         return narrowest(self.deviation, self.pilots - 1, trials, self.unseen)
@@ -86,7 +86,11 @@ class NoiseOf:
                 said.append(
                     f"  {it.what}: a trial deviates by {unit or rounded(it.deviation, 3)}, from "
                     f"{it.pilots} trials"
-                    + ("; a verdict also counts trials that it does not see" if it.unseen else "")
+                    + (
+                        "; a verdict also allows for misses that it does not see"
+                        if it.unseen
+                        else ""
+                    )
                 )
         known = [it for it in self.noise if it.deviation is not None]
         if not known:
@@ -119,11 +123,12 @@ class NoiseOf:
 
 
 _MEANING = (
-    f"A difference as large as the margin is found in {100 * POWER:.0f} % of comparisons if the "
-    "noise is as measured, and an equal side passes a gate of that margin as often. Few trials may "
-    "measure too little noise: with 3 pilots it was found in 6 of 10 simulated comparisons, with 5 "
-    "in two thirds. A difference of the other column, for noise that they cannot exclude (95 %), "
-    "was found in 9 of 10 or more. Seeds that are pairs need fewer."
+    "If the noise is as measured, a difference as large as the margin is found in "
+    f"{100 * POWER:.0f} % of comparisons, and an equal side passes a gate of that margin as often. "
+    "Few trials may measure too little noise: with 3 pilots the difference was found in 6 of 10 "
+    "simulated comparisons, with 5 in two thirds. The other column assumes the largest noise "
+    "consistent with the trials (95 %); its difference was found in 9 of 10 or more. Paired seeds "
+    "need fewer trials."
 )
 
 
@@ -133,7 +138,7 @@ def noises(
     """Noise of each of some sides.
 
     Raises:
-      ConfigError: A log does not tell a budget's unit or the metric.
+      ConfigError: A log lacks a budget's unit or the metric.
     """
     return [
         NoiseOf(
@@ -163,14 +168,18 @@ def _of_times(side: Side) -> Noise:
     sample = side.entry.figures.sample
     what = "expected time"
     if sample is None or not sample.num_reached or len(sample) < 2:
-        why = "how long a trial ran is not known" if sample is None else "no two trials reached"
+        why = (
+            "the length of a trial is not known"
+            if sample is None
+            else "fewer than two trials reached"
+        )
         return Noise(what=what, is_ratio=True, deviation=None, pilots=0, lacks=why)
     pilots, square = len(sample), float(sample.amounts.mean()) ** 2
     unseen = (sample.longest_failure**2 + sample.unseen_steps) / square if square else 0.0
     # Influences add up to 0; equal times leave some rounding.
     seen = float((sample.influence**2).sum()) / (pilots - 1) if square else 0.0
     if not unseen and seen < 1e-24:
-        why = "the trials took equal times; the time between evaluations is not known"
+        why = "the trials took equal times, and the time between evaluations is not known"
         return Noise(what=what, is_ratio=True, deviation=None, pilots=pilots, lacks=why)
     return Noise(
         what=what,
@@ -184,6 +193,6 @@ def _of_times(side: Side) -> Noise:
 
 def _of(what: str, values: np.ndarray, lacks: str) -> Noise:
     if lacks or len(values) < 2 or not values.std():
-        lacks = lacks or "the trials do not show how they vary"
+        lacks = lacks or "the trials show no variation"
         return Noise(what=what, is_ratio=False, deviation=None, pilots=len(values), lacks=lacks)
     return Noise(what=what, is_ratio=False, deviation=float(values.std(ddof=1)), pilots=len(values))

@@ -14,7 +14,7 @@ from dawnjax.trials.trial import Trial
 
 
 def read_trial(trial: TrialPlan, out: Path) -> Trial | None:
-    """A trial's run so far; None where it has not begun, or its log says too little."""
+    """A trial's run so far; None if it has not begun or its log has too little."""
     if not RunDirectory(trial.directory(out)).experiment_file.exists():
         return None
     with contextlib.suppress(RunError):
@@ -25,10 +25,10 @@ def read_trial(trial: TrialPlan, out: Path) -> Trial | None:
 def trials_over(
     trials: Sequence[TrialPlan], out: Path, origins: Mapping[str, Origin]
 ) -> dict[TrialPlan, Trial]:
-    """Trials that are over, with their runs.
+    """Finished trials with their runs.
 
     Args:
-      origins: What made the trials of an arm, by its name.
+      origins: Origin of an arm's trials, by the arm's name.
 
     Raises:
       RunError: A folder of a trial holds another run.
@@ -45,7 +45,7 @@ def trials_over(
 def refuse_strangers(
     runs: Mapping[TrialPlan, Trial], out: Path, origins: Mapping[str, Origin]
 ) -> None:
-    """Refuse a run that is not a trial of the study: of another recipe, seed or system, or a copy.
+    """Refuse a run that is not a trial of the study: another recipe, seed or system, or a copy.
 
     The first trial of an arm decides on devices, processes and mesh, and on the origin where
     `origins` lacks the arm.
@@ -66,7 +66,7 @@ def refuse_strangers(
         elif trial.arm.devices and devices != trial.arm.devices:
             why = f"it ran on {devices} devices"
         elif run.chooses != trial.chooses:
-            why = "it chose a recipe" if run.chooses else "it is not marked as one that chooses"
+            why = "it chose a recipe" if run.chooses else "it is not marked as a choosing trial"
         elif other and not why:
             name = other[0]
             why = f"it ran with {name}={layout[name]}, and another trial of the arm with "
@@ -77,7 +77,7 @@ def refuse_strangers(
         if why:
             raise RunError(
                 f"{_place(trial)} is not a trial of the study {out.resolve().name}: {why}; remove "
-                "it, and the same command trains it anew"
+                "it, and run the same command to train it again"
             )
 
 

@@ -1,15 +1,15 @@
 """Search for a fast recipe: some seeds choose it, others judge it.
 
 A recipe that was chosen for its time on some seeds is slower on others: the fastest of many noisy
-times is partly luck. The trials that choose are therefore marked (`RunOptions.chooses`), stand in
-no entry, and the winner is run again on fresh seeds before a time is quoted.
+times is partly luck. Choosing trials are therefore marked (`RunOptions.chooses`) and left out of
+entries, and the winner runs again on fresh seeds before a time is quoted.
 
 Optuna draws the recipes from a seed and decides how many trials each gets. It keeps its state in
 memory: the logs hold the times, so that a resumed search draws and decides the same again.
 
 Source of `asha`: L. Li et al., "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020.
-The resource is the number of trials, for a run that is cut short says little of its time to
-accuracy: a schedule that decays the learning rate reaches its target at its end.
+The resource is the number of trials, because a run that is cut short shows little about its time to
+accuracy: a schedule with a decaying learning rate reaches its target at its end.
 """
 
 import dataclasses
@@ -45,7 +45,7 @@ def optuna() -> Any:
 
 
 def score(trials: Iterable[Trial]) -> float:
-    """Expected time of a recipe; infinite where no trial reached.
+    """Expected time of a recipe; infinite if no trial reached.
 
     A trial that failed before its clock started counts as infinite, not zero.
     """
@@ -54,7 +54,7 @@ def score(trials: Iterable[Trial]) -> float:
 
 
 def winner(trials: Trials) -> Arm | None:
-    """Fastest of the recipes that passed most rungs; None where no trial reached the target."""
+    """Fastest of the recipes that passed the most rungs; None if no trial reached the target."""
 
     def place(arm: Arm) -> tuple[int, float]:
         rungs = sum(len(trials[arm]) >= rung for rung in RUNGS)
@@ -84,7 +84,7 @@ class Draws:
         self._seen: set[str] = set()
 
     def draw(self, admits: Admit) -> Arm:
-        """Draw the next recipe that is new and that can be trained."""
+        """Draw the next new recipe that can be trained."""
         for _ in range(MOST_VAIN_DRAWS):
             self._trial = self._study.ask(self._distributions)
             values = [axis.text(self._trial.params[axis.field]) for axis in self._axes]
@@ -95,8 +95,7 @@ class Draws:
                     return arm
             self._study.tell(self._trial, state=self._states.FAIL)
         raise ConfigError(
-            f"{MOST_VAIN_DRAWS:,} draws in a row gave no new recipe that can be trained: widen the "
-            "axes"
+            f"{MOST_VAIN_DRAWS:,} draws in a row gave no new trainable recipe: widen the axes"
         )
 
     def is_dropped(self, trials: Collection[Trial]) -> bool:
@@ -123,14 +122,14 @@ def _distribution(distributions: Any, axis: Axis) -> Any:
 def run_search(
     study: Study, run: Run, admits: Admit
 ) -> Iterator[tuple[TrialPlan, Trial | None, str]]:
-    """Run the trials that choose, then those that judge the winner; yield each with its run.
+    """Run the choosing trials, then the winner's; yield each with its run.
 
     Args:
-      run: Runs a trial unless it is over.
+      run: Runs a trial unless it has ended.
       admits: Takes each new arm into the study.
 
     Raises:
-      RunError: A trial failed before its clock started, so that nothing can be chosen by it.
+      RunError: A trial failed before its clock started, so it cannot help to choose.
     """
     draws, trials, number = Draws(study), dict[Arm, dict[int, Trial]](), 0
     while number < study.trials:
@@ -141,8 +140,8 @@ def run_search(
             of_run, why = run(trial)
             if of_run is None or not is_over(of_run):
                 raise RunError(
-                    f"{arm.name}, seed {seed}: {why or 'it has not ended'}; a search cannot choose "
-                    "without it, and the same command tries it again"
+                    f"{arm.name}, seed {seed}: {why or 'it has not ended'}; a search needs it; "
+                    "run the same command to try it again"
                 )
             of_arm[seed] = of_run
             number += 1
@@ -167,11 +166,11 @@ class SearchFigures:
       planned: Trials that the search may choose by.
       trials: Those that are over.
       chose: Seeds that chose.
-      judged: Seeds, none of which chose, that judge the winner.
-      winner: Arm that was chosen; empty while the search goes on, or where no trial reached.
+      judged: Fresh seeds that judge the winner.
+      winner: Chosen arm; empty while the search runs, or if no trial reached.
       recipes: Each drawn recipe, the fastest first: arm, flags, trials, reached, and
-        `choosing_seconds`, the time of its trials over the number that reached. That of the winner
-        is not an estimate of its time, since it was chosen for being low.
+        `choosing_seconds`, the time of its trials divided by the number that reached. The winner's
+        is not an estimate of its time, because it was chosen for being low.
     """
 
     planned: int
@@ -186,9 +185,9 @@ class SearchFigures:
         said = f"{self.trials} of {self.planned} trials of {len(self.recipes)} recipes, on "
         said += f"{_seeds(self.chose)}, chose"
         if not self.winner:
-            none = "no trial reached the target, so there is no winner to judge"
+            none = "no trial reached the target, so there is no winner"
             return none if self.trials >= self.planned else f"{said} nothing yet"
-        return f"{said} {self.winner}; {_seeds(self.judged)}, which chose nothing, judge it"
+        return f"{said} {self.winner}; {_seeds(self.judged)}, which did not choose it, judge it"
 
 
 def _seeds(seeds: Sequence[int]) -> str:

@@ -1,7 +1,7 @@
-"""Trials of a study at the same time on one machine, each in a process with its own devices.
+"""Concurrent trials of a study on one machine, each in a process with its own devices.
 
 Slots divide the machine: one GPU or TPU chip each, or equal parts of a CPU's cores. The study's
-main process then finds every trial over, and makes the result.
+main process then finds all trials finished, and makes the result.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ def run(
 
     Args:
       argv: The study's command line after `dawnjax study`, without its flag for slots.
-      trials: Trials that are not over.
+      trials: Unfinished trials.
       tell: Called with a line for each trial that ends.
 
     Raises:
@@ -83,7 +83,7 @@ def places(slots: int) -> list[_Place]:
         return [([], {"TPU_VISIBLE_CHIPS": str(chip), **one_chip}) for chip in range(slots)]
     taskset = shutil.which("taskset")  # Linux has it where it has `sched_getaffinity`
     if taskset is None:
-        raise ConfigError("--side_by_side needs taskset (util-linux) to share the cores out")
+        raise ConfigError("--side_by_side needs taskset (util-linux) to divide the cores")
     cores = sorted(os.sched_getaffinity(0))
     _refuse_more(slots, len(cores), "cores")
     share = len(cores) // slots

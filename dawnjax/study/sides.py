@@ -1,4 +1,4 @@
-"""One side of a comparison: the trials at a path, and the results of our runs."""
+"""One side of a comparison: the trials at a path, and the results of DawnJAX's runs."""
 
 import dataclasses
 import itertools
@@ -14,7 +14,7 @@ from dawnjax.trials.hosts import hosts_of
 from dawnjax.trials.trial import Trial, minute_of
 
 CHOICE = "#"
-"""Between a path and the source of one of its entries."""
+"""Separates a path from the source of one of its entries."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,7 @@ class Side:
     """Trials of one experiment on one system, under the path that the user gave.
 
     Attributes:
-      arm: Name of the arm of a study whose trials these are; empty for others.
+      arm: Name of the study's arm, if these are an arm's trials; else empty.
     """
 
     given: str
@@ -31,17 +31,17 @@ class Side:
 
     @property
     def sample(self) -> Sample:
-        """Times of the trials; `ConfigError` where the duration of one is not known."""
+        """Times of the trials; `ConfigError` if a duration is not known."""
         sample = self.entry.figures.sample
         if sample is None:
             raise ConfigError(
-                f"{self.given}: how long a trial ran is not known, so no time can be compared"
+                f"{self.given}: the length of a trial is not known, so no time can be compared"
             )
         return sample
 
     @property
     def runs(self) -> list[Trial]:
-        """Trials that were read from a run directory, which alone says where their time went."""
+        """Trials read from run directories, the only sources that record where time went."""
         return [trial for trial in self.entry.trials if trial.directory]
 
 
@@ -51,8 +51,8 @@ def read_side(given: str, columns: Columns = BY_NAME) -> Side:
     Args:
       given: A run directory, a folder of them, an arm of a study as `STUDY/ARM`, a `.jsonl` file of
         entries, official results, or another program's logs. With several entries at the path,
-        `PATH#SOURCE` chooses the one of that source.
-      columns: Of another program's logs.
+        `PATH#SOURCE` chooses the entry of that source.
+      columns: Column flags for another program's logs.
 
     Raises:
       ConfigError: Nothing is at the path, or it holds several entries and none is chosen.
@@ -63,8 +63,8 @@ def read_side(given: str, columns: Columns = BY_NAME) -> Side:
     entries, runs_there = loading.load_with_runs(folder, columns=columns)
     if not entries and runs_there:
         raise ConfigError(
-            f"{path} holds only trials by which a search chose its recipe: scored by them it would "
-            "seem faster than it is; compare the winner's folder, where other seeds judged it"
+            f"{path} has only the trials that chose a search's recipe, and they make it look "
+            "faster than it is; compare the winner's folder, with fresh seeds"
         )
     training = [entry for entry in entries if entry.kind == "training"]
     chosen = [entry for entry in training if entry.source == source] if source else training
@@ -73,15 +73,14 @@ def read_side(given: str, columns: Columns = BY_NAME) -> Side:
         more = f" and {len(training) - 8} more" if len(training) > 8 else ""
         what = f"no training entry {source!r}" if source else f"{len(training)} training entries"
         raise ConfigError(
-            f"{path} has {what}, and a comparison takes one; choose with "
-            f"{path}{CHOICE}SOURCE, of {sources or 'none'}{more}"
+            f"{path} has {what}; choose one with {path}{CHOICE}SOURCE, of {sources or 'none'}{more}"
         )
     [entry] = chosen
     return Side(given=given, entry=entry, arm=arm)
 
 
 def refuse_shared_trials(first: Side, second: Side) -> None:
-    """Refuse a trial on both sides: beside itself it differs by 0, which no two trials do.
+    """Refuse a trial on both sides: it differs from itself by 0, unlike two real trials.
 
     Raises:
       ConfigError: Names the trials.
@@ -92,12 +91,12 @@ def refuse_shared_trials(first: Side, second: Side) -> None:
         more = f" and {len(shared) - 5} more" if len(shared) > 5 else ""
         raise ConfigError(
             f"{len(shared)} of the {len(second.entry.trials)} trials of B are also in A "
-            f"({', '.join(shared[:5])}{more}): give each side trials of its own"
+            f"({', '.join(shared[:5])}{more}): give each side its own trials"
         )
 
 
 def apart(first: Entry, second: Entry) -> list[str]:
-    """A caution where the trials of two entries of one system did not take turns on its hosts."""
+    """A caution if the trials of two entries on one system did not take turns on its hosts."""
     sides = [[trial for trial in entry.trials if trial.directory] for entry in (first, second)]
     if not all(sides) or sides[0][0].system != sides[1][0].system:
         return []  # nothing is known, or the systems are what is compared
@@ -116,8 +115,8 @@ def apart(first: Entry, second: Entry) -> list[str]:
     if not why:
         return []
     return [
-        f"{why}: the ratio also holds what differed between those times or machines, such as other "
-        "load; `dawnjax study` with both as arms runs them in turn"
+        f"{why}: the ratio also includes differences between those times or machines, such as "
+        "other load; `dawnjax study` with both as arms runs them in turn"
     ]
 
 

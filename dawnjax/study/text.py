@@ -12,11 +12,11 @@ from dawnjax.study.figures import ArmFigures, StudyFigures
 from dawnjax.study.search import SearchFigures
 
 MOST_RECIPES = 10
-"""Recipes of a search on the screen; `result.json` has all."""
+"""Recipes of a search in the text; `result.json` has all."""
 
 
 def text_of(found: StudyFigures) -> str:
-    """Table of the arms, and what a reader must know beside it."""
+    """Table of the arms, with remarks."""
     rows, search = found.arms, found.search
     # Where every trial reached, the mean is the expected time.
     has_misses = any(row.figures.reached < len(row.trials) for row in rows)
@@ -54,7 +54,7 @@ def text_of(found: StudyFigures) -> str:
 
 
 def next_commands(found: StudyFigures, out: Path) -> list[str]:
-    """Commands that say more about a study: a page, and what changed between two of its arms."""
+    """Next commands for a study: a page, and a comparison of two arms."""
     commands = [["report", str(out), f"--out={out / 'page'}"]]
     compared = [row for row in found.arms if row.verdict]
     if compared:
@@ -80,7 +80,7 @@ def _search_parts(search: SearchFigures) -> list[str]:
 
 
 def line_of(total: int, done: int, trial: TrialPlan, run: Any, why: str) -> str:
-    """A trial that is over, as the progress shows it."""
+    """A finished trial, as the progress shows it."""
     said = f"failed: {why}"
     if run is not None and not why:
         seconds = run.time_to_accuracy_seconds
@@ -90,7 +90,7 @@ def line_of(total: int, done: int, trial: TrialPlan, run: Any, why: str) -> str:
 
 
 def estimate_of(row: ArmFigures) -> str:
-    """Expected time of an arm so far, for the line of the progress; empty without one."""
+    """Expected time of an arm so far, for the progress line; empty without one."""
     known = row.figures.expected_seconds is not None
     return f", {row.reached} reached, {row.time_text}" if known else ""
 

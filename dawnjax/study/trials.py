@@ -24,8 +24,8 @@ from dawnjax.trials.origin import Origin, origin_of, timed_options, timed_settin
 from dawnjax.trials.trial import Trial
 
 NO_PROFILE = "--profile.after_run=false"
-"""Of every trial, unless the study's flags say otherwise: a profile outlasts a short run. A scaling
-study keeps it, for the share of communication."""
+"""Flags of every trial unless the study's flags differ: a profile outlasts a short run. A "
+"scaling study keeps the profile, to measure communication."""
 
 OVER = (ExitStatus.DONE, ExitStatus.BUDGET_SPENT, ExitStatus.DIVERGED)
 """Exit statuses of a trial that is a result."""
@@ -34,7 +34,7 @@ STOP_SECONDS = 75.0
 """Time for a launched trial to save and end: `dawnjax launch` gives its processes 60 s of it."""
 
 Ran = tuple[TrialPlan, Trial | None, str]
-"""A trial, its run, and the reason of a failure; empty without one."""
+"""A trial, its run, and the reason for a failure, if any."""
 
 
 def flags_of(study: Study, arm: Arm) -> list[str]:
@@ -64,7 +64,7 @@ def request_of(study: Study, trial: TrialPlan, out: Path) -> Request:
 def origins_of(
     study: Study, arms: Sequence[Arm], trials: Sequence[TrialPlan], out: Path
 ) -> dict[str, Origin]:
-    """Origin of each arm's trials as this command would make them, by the arm's name.
+    """Origin of each arm's trials if this command made them, by the arm's name.
 
     Raises:
       ConfigError: An arm cannot be trained, its trials so far had another experiment, or two arms
@@ -87,8 +87,8 @@ def origins_of(
         first = alike.setdefault((origin, request.options.mesh, arm.devices), arm)
         if first is not arm:
             raise ConfigError(
-                f"arms {first.name!r} and {arm.name!r} train alike: they differ in nothing that a "
-                "study measures"
+                f"arms {first.name!r} and {arm.name!r} are equal in everything that a study "
+                "measures"
             )
         origins[arm.name] = origin
     return origins
@@ -97,8 +97,8 @@ def origins_of(
 def set_up(study: Study, trial: TrialPlan, out: Path) -> float:
     """Load JAX and find the devices, as a run alone does; seconds since the program's start.
 
-    They are in the total of the process's first trial. The study's own work is not: it reads other
-    trials.
+    They count in the total of the process's first trial. The study's own work, reading other
+    trials, does not.
     """
     origins_of(study, [trial.arm], [trial], out)
     return time.perf_counter() - dawnjax.program_start
@@ -107,14 +107,14 @@ def set_up(study: Study, trial: TrialPlan, out: Path) -> float:
 def _refuse_other_experiment(
     record: dict[str, Any], trials: Sequence[TrialPlan], out: Path
 ) -> None:
-    """Refuse, by the fields that differ, an arm whose trials so far had another experiment."""
+    """Refuse an arm if its trials so far had another experiment; names the fields that differ."""
     for trial in trials:
         old = read_record(RunDirectory(trial.directory(out)))
         if old is not None:
             shown = different_fields(old, {**record, "seed": old["seed"]})
             if shown:
                 raise ConfigError(
-                    f"{trial.directory(out)} is a trial of another experiment: {shown}; choose "
+                    f"{trial.directory(out)} belongs to another experiment: {shown}; choose "
                     "another --out"
                 )
             return
@@ -144,14 +144,14 @@ def run_trial(
 
 
 def _launch(study: Study, trial: TrialPlan, out: Path) -> ExitStatus:
-    """Run a trial in a child process: a process chooses its number of devices only once."""
+    """Run a trial in a child process, because a process chooses its number of devices only once."""
     each = trial.arm.devices // study.processes
     # Counted without JAX: this process would otherwise hold the GPUs of its trials.
     there = len(devices.gpus())
     if devices.tpu_chips():
         raise ConfigError(
-            "a scaling study does not divide a TPU's chips: run one study on a slice of each size, "
-            "and compare them (`dawnjax compare`)"
+            "a scaling study does not divide a TPU's chips: run one study on a slice of each size "
+            "and compare them with `dawnjax compare`"
         )
     if 0 < there < trial.arm.devices:
         raise ConfigError(
@@ -190,11 +190,11 @@ class TrialRunner:
         self._firsts: dict[Arm, tuple[TrialPlan, Trial]] = {}
 
     def run(self, trial: TrialPlan) -> tuple[Trial | None, str]:
-        """Run a trial unless it is over; return its run, and the reason of a failure or nothing.
+        """Run a trial unless it has ended; return its run, and the reason for a failure, if any.
 
         Raises:
           ConfigError: The arm cannot be trained here at all.
-          RunError: The trial is of another recipe than its origin: its file changed meanwhile.
+          RunError: The trial's recipe differs from its origin: its file changed meanwhile.
           KeyboardInterrupt: The study was asked to stop; the trial is saved.
         """
         run, why = read_trial(trial, self._out), ""
@@ -212,7 +212,7 @@ class TrialRunner:
                 raise KeyboardInterrupt
             run = read_trial(trial, self._out)
             if run is None:
-                why = why or "its log says too little for a result"
+                why = why or "its log has too little for a result"
         if run is not None:
             first = self._firsts.setdefault(trial.arm, (trial, run))
             refuse_strangers(dict([first, (trial, run)]), self._out, self._origins)
@@ -222,7 +222,7 @@ class TrialRunner:
 def run_all(
     study: Study, arms: Sequence[Arm], plans: Sequence[TrialPlan], runner: TrialRunner
 ) -> Iterator[Ran]:
-    """Run every trial that is not over, unless a look made it needless."""
+    """Run every unfinished trial, unless a look decided its arm."""
     looks = Looks(study)
     ran: dict[Arm, dict[int, Trial]] = {arm: {} for arm in arms}
     for plan in plans:

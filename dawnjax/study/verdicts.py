@@ -15,7 +15,7 @@ from dawnjax.trials.figures import figures
 from dawnjax.trials.trial import Trial
 
 Trials = Mapping[Arm, Mapping[int, Trial]]
-"""Trials that are over, of each arm by their seed; the others are compared with the first arm."""
+"""Finished trials of each arm by seed; the other arms are compared with the first."""
 
 
 class Looks:
@@ -38,9 +38,9 @@ class Looks:
         """Joint verdicts on all arms but the first.
 
         A verdict comes from the look that decided its arm, or else from the last look so far.
-        Nothing is claimed before the first look, even in a study of one look: reading verdicts
-        while trials arrive is an extra look. An arm lacks a verdict while it or the first arm has
-        no trial, or one whose duration is not known.
+        There is no verdict before the first look, even in a study with one look: reading verdicts
+        while trials arrive is an extra look. An arm has no verdict while it or the first arm has no
+        trial, or a trial of unknown duration.
         """
         verdicts = self._after(trials, self.at[-1])
         first, *others = [(arm, _sample(of, of)) for arm, of in trials.items()]
@@ -51,7 +51,7 @@ class Looks:
         return verdicts
 
     def without(self, left: tuple[Sample, Sample], over: int, others: int) -> Verdict:
-        """Verdict on an arm by the trials of it and of the first that other work did not disturb.
+        """Verdict on an arm, by the undisturbed trials of it and of the first arm.
 
         It is held to the level of the first claim of all arms at the last look so far; before the
         first look nothing is claimed.
@@ -122,19 +122,19 @@ def _is_decided(verdict: Verdict | None) -> bool:
 
 
 def _sample(trials: Mapping[int, Trial], seeds: Collection[int]) -> Sample | None:
-    """Sample of the seeds' trials; None where one is not over, or its duration is not known."""
+    """Sample of the seeds' trials; None if one has not ended, or its duration is not known."""
     chosen = [trials[seed] for seed in sorted(seeds) if seed in trials]
     return figures(chosen).sample if chosen and len(chosen) == len(seeds) else None
 
 
 MOST_LOOKS = 100
-"""Looks whose chance of a false verdict is computed exactly, in some seconds."""
+"""Largest number of looks with an exact chance of a false verdict, computed in some seconds."""
 
 
 def looks_made(earlier: Sequence[Look], looks: Looks) -> list[Look]:
     """Looks so far as (trials of an arm, level), those before an extension included.
 
-    The widest level counts where two looks have the same number of trials.
+    If two looks have the same number of trials, the wider level counts.
     """
     made: dict[int, float] = {}
     now = zip(looks.at, looks.levels, strict=True)
@@ -144,7 +144,7 @@ def looks_made(earlier: Sequence[Look], looks: Looks) -> list[Look]:
 
 
 def cost_of_looks(made: Sequence[Look], comparisons: int) -> dict[str, Any]:
-    """Chance of a false verdict in the looks at a study whose arms are all equal.
+    """Chance of a false verdict in a study's looks if all arms are equal.
 
     Args:
       comparisons: Arms beside the first.
@@ -167,6 +167,6 @@ def words_of_cost(cost: dict[str, Any]) -> list[str]:
         return []
     looks = ", ".join(map(str, cost["looks"]))
     return [
-        f"the study was judged after {looks} trials of each arm: if all arms are equal, a verdict "
-        f"is false in up to {100 * chance:.0f} % of such studies; --looks plans looks that keep 5 %"
+        f"the study was judged after {looks} trials of each arm: if all arms are equal, up to "
+        f"{100 * chance:.0f} % of such studies have a false verdict; --looks keeps 5 %"
     ]

@@ -22,7 +22,7 @@ class Op:
     Attributes:
       layer: Where the program made it, such as `stage_1/block_2/conv`; empty if unknown.
       line: The line of code likewise.
-      lost_seconds_per_step: Beyond the least time that its FLOPs and bytes need.
+      lost_seconds_per_step: Time beyond the least that its FLOPs and bytes need.
       has_products: Whether it multiplies matrices.
     """
 

@@ -115,7 +115,7 @@ class Trial:
       steps_made: Train steps of all attempts, those made again included: what
         `examples_per_second` is of.
       diverged_step: The first step with a NaN or infinite loss.
-      examples_per_second: Examples of all train steps made, over `train_seconds`.
+      examples_per_second: Examples of all train steps divided by `train_seconds`.
       global_batch_size: Examples a step; None where it changes in the run.
       stages: For each stage of a run whose images or batch change: its steps, what is particular to
         it, the steps made (those made again included), their seconds and examples a second. Empty

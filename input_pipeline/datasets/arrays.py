@@ -51,7 +51,7 @@ class Arrays:
         """
         raise DataError(
             f"{type(self).__name__} has no method arrays(self, split) that returns its arrays; "
-            "docs/data.md shows one"
+            "docs/extending.md shows one"
         )
 
     def spec(self) -> Any:
@@ -64,8 +64,8 @@ class Arrays:
         # `spec` read them before the clock; here they are read again, so that the clock holds it.
         if _digest(examples) != _described(self)[1][split]:
             raise DataError(
-                f"{type(self).__name__}.arrays({split!r}) returned other values than before; a "
-                "run needs the same each time: give its random numbers a fixed seed"
+                f"{type(self).__name__}.arrays({split!r}) returned different values than before; "
+                "a run needs the same values each time: fix the seed of its random numbers"
             )
         return examples
 
@@ -128,7 +128,9 @@ class ImageArrays(Arrays):
             check_images(f"{where} 'image' is", image)
             shape = splits["train"]["image"].shape[1:]
             if image.shape[1:] != shape:
-                raise DataError(f"{where} 'image' is {image.shape[1:]}, those to train on {shape}")
+                raise DataError(
+                    f"{where} 'image' is {image.shape[1:]}, but {shape} in the training split"
+                )
             if label.dtype.kind not in "iu" or label.ndim != 1:
                 raise DataError(f"{where} 'label' is {label.dtype} {label.shape}; wanted integers")
         labels: dict[Split, np.ndarray] = {s: splits[s]["label"] for s in ("train", "eval")}
@@ -174,14 +176,14 @@ def _read(data: Arrays, split: Split) -> Examples:
     lengths = {name: len(array) for name, array in examples.items()}
     if len(set(lengths.values())) != 1 or 0 in lengths.values():
         counts = ", ".join(f"{name} {length:,}" for name, length in lengths.items())
-        raise DataError(f"{where}: examples: {counts}; wanted one number of 1 or more")
+        raise DataError(f"{where}: examples: {counts}; wanted the same number, 1 or more")
     for name, array in examples.items():
         if array.dtype in (np.int64, np.uint64) and (array == array.astype(np.int32)).all():
             examples[name] = array.astype(np.int32)
         elif array.dtype.kind not in "biuf" or array.dtype.itemsize > 4:
             raise DataError(
-                f"{where}: {name!r} is {array.dtype}, but devices compute with numbers of up to "
-                "32 bits: add .astype('float32') or .astype('int32')"
+                f"{where}: {name!r} is {array.dtype}, but devices compute with at most 32 bits: "
+                "add .astype('float32') or .astype('int32')"
             )
     return examples
 

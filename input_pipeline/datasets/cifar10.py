@@ -74,14 +74,14 @@ class Cifar10:
         directory = self._directory()
         facts = directory.facts()[0]
         if facts.classes != CLASSES:
-            raise DataError(f"{directory.path}: its classes are not those of CIFAR-10")
+            raise DataError(f"{directory.path}: its classes are not CIFAR-10's")
         spec = directory.spec(MEAN, STD)
         if not self.kept_classes:
             return spec
         if not facts.class_counts:
             raise ValueError(
-                f"data.kept_classes: {directory.path} does not say how many images each class has; "
-                "prepare it (`dawnjax prepare --dataset=cifar10`)"
+                f"data.kept_classes: {directory.path} does not record how many images each class "
+                "has; prepare it (`dawnjax prepare --dataset=cifar10`)"
             )
         return class_subset.subset_spec(spec, self.kept_classes, facts.class_counts, "CIFAR-10")
 
@@ -136,7 +136,7 @@ def declare(facts: ImageFacts, source: str) -> Declaration:
     return Declaration(
         name=f"{counts['train']:,} + {counts['eval']:,} images in {len(facts.classes)} classes, "
         "not CIFAR-10",
-        evidence=f"made from no published archive ({', '.join(ARCHIVES.values())})",
+        evidence=f"not made from a published archive ({', '.join(ARCHIVES.values())})",
         overlap=facts.overlap,
     )
 
@@ -158,7 +158,7 @@ def _prepare(request: Request) -> Made:
     for split, (array, _) in splits.items():
         if array.dtype != np.uint8 or array.shape[1:] != IMAGE_SHAPE:
             raise DataError(
-                f"{path}: its images to {split} are {array.dtype} {array.shape}, but should be "
+                f"{path}: its images for {split} are {array.dtype} {array.shape}, but should be "
                 f"uint8 [n, {SIDE}, {SIDE}, 3]"
             )
     pixels: dict[Split, Content] = {split: both[0] for split, both in splits.items()}
@@ -210,7 +210,7 @@ def _image_files(path: pathlib.Path, request: Request) -> Splits:
         content = member.read()
         try:
             if label not in CLASSES:
-                raise DataError(f"is of no class of CIFAR-10 ({', '.join(CLASSES)})")
+                raise DataError(f"is in no class of CIFAR-10 ({', '.join(CLASSES)})")
             image = decode_image(content, SIDE, SIDE)
         except DataError as error:
             raise DataError(f"{member.source}: {archives.shown(member.name)} {error}") from None
@@ -244,8 +244,8 @@ PREPARATION = Preparation(
     usage=("--from=PATH [--out=DIR] [--overwrite]",),
     takes="""PATH is one of these:
 
-  the original archive   cifar-10-python.tar.gz or cifar-10-binary.tar.gz, known by its SHA-256:
-                         nothing else may be called CIFAR-10
+  the original archive   cifar-10-python.tar.gz or cifar-10-binary.tar.gz, recognized by its
+                         SHA-256: nothing else may be called CIFAR-10
   image files            train/<class>/*.jpg|png and test/<class>/*.jpg|png: a folder, or a .tar,
                          .tar.gz, .tar.xz, .tar.bz2 or .zip of it
   arrays                 an .npz of train_x, train_y, test_x, test_y

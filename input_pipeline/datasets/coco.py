@@ -50,7 +50,7 @@ COUNTS_IN_WORDS: dict[Count, str] = {
     "empty": "images without objects",
     "crowd": "crowd regions",
     "no_area": "objects without area, not trained on",
-    "over_border": "boxes over the border, cut for training",
+    "over_border": "boxes over the border, clipped for training",
 }
 
 
@@ -177,18 +177,18 @@ class Coco:
                 there = {name: facts.counts[split][name] for name in counts}
                 if there != counts:
                     raise ValueError(
-                        f"data.corpus={self.corpus} has {counts} to {split}, and {directory} "
+                        f"data.corpus={self.corpus} has {counts} for {split}, but {directory} has "
                         f"{there}; name another corpus or directory"
                     )
         if self.mask_side and not facts.has_masks:
             raise DataError(
-                f"{directory} has no masks, and data.mask_side={self.mask_side} asks for them; "
-                "prepare it anew with --masks=true"
+                f"{directory} has no masks, but data.mask_side={self.mask_side} needs them; "
+                "prepare it again with --masks=true"
             )
         kept = {split: len(self._rows(split)) for split in SPLITS}
         empty = next((split for split in SPLITS if not kept[split]), None)
         if empty:
-            raise DataError(f"{directory}: no image to {empty} has an object")
+            raise DataError(f"{directory}: no image for {empty} has an object")
         evaluated = self.evaluated_objects()
         areas = evaluated.areas[~evaluated.crowd]
         found = {n: (areas >= least) & (areas <= most) for n, (least, most) in SIZES.items()}
@@ -208,13 +208,14 @@ class Coco:
         if self.corpus not in PUBLISHED:
             return Declaration(name=self.corpus, overlap=facts.overlap)
         if facts.category_ids != CATEGORIES_OF_COCO:
-            evidence = "counts are those of COCO 2017, and numbers of categories are others"
+            evidence = "the counts are COCO 2017's, but the category numbers differ"
             return Declaration(name=self.corpus, evidence=evidence, overlap=facts.overlap)
         return Declaration(
             name="COCO 2017",
             benchmark="COCO 2017",
-            evidence="equal: images, objects and images without objects of both splits, numbers of "
-            "the categories",
+            evidence=(
+                "equal: images, objects and images without objects of both splits, category numbers"
+            ),
             overlap=facts.overlap,
         )
 
@@ -225,7 +226,7 @@ class Coco:
         # No image of COCO has crowd regions alone, so they change none of the counts.
         if known is None:
             raise MissingDataError(
-                f"what {self.corpus} holds is known of prepared data alone: give --data.data_dir"
+                f"the size of {self.corpus} is known only from prepared data: give --data.data_dir"
             )
         train, evaluated = known["train"], known["eval"]
         empty = 0 if self.evaluates_empty else evaluated["empty"]
@@ -490,8 +491,8 @@ def _notes(source: Source, turned: list[str]) -> Iterator[str]:
         boxes, sizes = part.objects.boxes, part.objects.sizes
         if len(boxes) and boxes.max() <= 1 < sizes.min():
             yield (
-                f"\nnote: the boxes to {split} look like fractions of the image; COCO's are left, "
-                "top, width and height in pixels"
+                f"\nnote: the boxes for {split} look like fractions of the image; COCO's are "
+                "left, top, width and height in pixels"
             )
 
 
@@ -529,7 +530,7 @@ def _prepare(request: Request) -> Made[ObjectFacts]:
 def _names(flag: str, value: str) -> list[str]:
     names = [name.strip() for name in value.split(",")]
     if not all(names) or len(set(names)) < len(names):
-        raise FlagError(f"--{flag}={value} must name one file or more, each once")
+        raise FlagError(f"--{flag}={value} must name one file or more, without repeats")
     return names
 
 
@@ -543,13 +544,13 @@ PREPARATION = Preparation(
     takes="""--from is COCO 2017 as published (train2017.zip, val2017.zip and
 annotations_trainval2017.zip in one folder, packed or not), or a folder, .tar or .zip with other
 images and annotations in COCO's form. Images stay as they are, in ArrayRecord shards that
-TensorFlow Datasets and Grain open (pip install "dawnjax[detection]"); polygons become run lengths.
-""",
+TensorFlow Datasets and Grain open (pip install "dawnjax[detection]"); polygons become run
+lengths.""",
     flags=(
-        Flag("name", "What the images shall be called."),
-        Flag("train_annotations", f"Files to train on; {DEFAULTS['train']} without."),
-        Flag("eval_annotations", f"Files to evaluate; {DEFAULTS['eval']} without."),
-        Flag("masks", "true keeps the objects' masks, and false the boxes alone."),
+        Flag("name", "The name of the images."),
+        Flag("train_annotations", f"Files to train on (default: {DEFAULTS['train']})."),
+        Flag("eval_annotations", f"Files to evaluate (default: {DEFAULTS['eval']})."),
+        Flag("masks", "true keeps the objects' masks, false only the boxes."),
     ),
     run=_prepare,
 )

@@ -78,7 +78,9 @@ class GoGames(PgxGame):
         fields |= {
             "num_eval_examples": self.passes * positions,
             "fingerprint": digest,
-            "declaration": Declaration(name=f"{self.game}, and {positions} moves of others' games"),
+            "declaration": Declaration(
+                name=f"{self.game}, and {positions} moves of other players' games"
+            ),
         }
         return MovesSpec(**fields, most_moves=max(lengths))
 
@@ -116,5 +118,5 @@ def _files(directory: pathlib.Path) -> list[pathlib.Path]:
         )
     files = sorted(path for path in directory.iterdir() if path.suffix == ".sgf")
     if not 1 <= len(files) <= MOST_FILES:
-        raise DataError(f"{directory}: holds {len(files)} files *.sgf; wanted 1 to {MOST_FILES}")
+        raise DataError(f"{directory}: has {len(files)} files *.sgf; wanted 1 to {MOST_FILES}")
     return files

@@ -130,7 +130,7 @@ def declare(facts: ImageFacts, source: str) -> Declaration:
     return Declaration(
         name="ImageNet",
         benchmark="ImageNet",
-        evidence="equal: counts of both splits and of each class, names of the classes",
+        evidence="equal: counts of both splits and of each class, class names",
         overlap=facts.overlap,
     )
 
@@ -144,7 +144,7 @@ def _difference(facts: ImageFacts) -> str:
         return f"ImageNet has {wanted} images, and these are {here}"
     names = "\n".join(sorted(facts.classes)).encode()
     if hashlib.sha256(names).hexdigest() != CLASSES_SHA256:
-        return "its classes do not have the names of ImageNet's"
+        return "its class names are not ImageNet's"
     for split, wanted in IMAGES_A_CLASS.items():
         counts = facts.class_counts.get(split)
         if not counts:
@@ -161,9 +161,9 @@ PREPARATION = Preparation(
     name="imagenet",
     usage=("--from=PATH [--out=DIR] [--overwrite]\n[--image_side=PIXELS] [--form=photographs]",),
     takes="""PATH is a folder with train/<class>/* and val/<class>/* (JPEG or PNG), or a TensorFlow
-Datasets directory with ArrayRecord files. Each photograph becomes a square of 256 pixels, 197 KB,
-or of --image_side; --form=photographs keeps them whole, in ArrayRecord shards that TensorFlow
-Datasets and Grain open (pip install "dawnjax[tfds]").""",
+Datasets directory with ArrayRecord files. Each photograph becomes a square of 256 pixels (197 KB)
+or --image_side; --form=photographs keeps them whole, in ArrayRecord shards that TensorFlow Datasets
+and Grain open (pip install "dawnjax[tfds]").""",
     flags=FLAGS,
     run=lambda request: squares(request, "imagenet", "ImageNet", TFDS_NAME, SIDES, declare),
 )

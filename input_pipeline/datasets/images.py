@@ -171,8 +171,8 @@ class ImageDirectory:
         if (self.path / columns.FILE).exists():
             if self.is_drawn and not self._is_whole:
                 raise DataError(
-                    f"{self.path}: holds squares, and data.form=photographs cuts whole ones; "
-                    "prepare them with --form=photographs, or give --data.form=squares"
+                    f"{self.path}: has squares, but data.form=photographs needs whole "
+                    "photographs; prepare them with --form=photographs, or give --data.form=squares"
                 )
             return True
         if tfds_directory.find_version(self.path, self.tfds_name) is None:
@@ -271,7 +271,7 @@ class Images:
 def reason_against(name: str) -> str:
     """Reason why a name cannot be given to images; empty where it can."""
     if _TAKEN.fullmatch(name):
-        return "is the name of another dataset; choose one of your own"
+        return "is the name of another dataset; choose a different name"
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}", name):
         return (
             "must be up to 80 letters, digits, '_', '.' and '-', and begin with a letter or digit: "
@@ -281,15 +281,15 @@ def reason_against(name: str) -> str:
 
 
 FLAGS = (
-    Flag("image_side", f"Height and width of the squares, in pixels; {SIDE} without.", int),
-    Flag("form", "squares, or photographs: whole ones in ArrayRecord shards."),
+    Flag("image_side", f"Height and width of the squares in pixels (default: {SIDE}).", int),
+    Flag("form", "squares, or photographs (whole, in ArrayRecord shards)."),
 )
 
 
 def _prepare(request: Request) -> Made:
     source, name = request.required_source(), request.flags["name"]
     if not name:
-        raise FlagError("--name is missing: what the images shall be called")
+        raise FlagError("--name is missing: name the images")
     wrong = reason_against(name)
     if wrong:
         raise FlagError(f"--name={name} {wrong}")
@@ -297,7 +297,7 @@ def _prepare(request: Request) -> Made:
         return squares(request, name, name, name, SIDES)
     for flag in ("image_side", "form", "eval_fraction"):
         if request.flags[flag] is not None:
-            raise FlagError(f"--{flag} is for photographs; the images of an .npz stay as they are")
+            raise FlagError(f"--{flag} needs photographs; the images of an .npz stay as they are")
     out, digest = request.out_for(name), archives.sha256(source)
     return made(out, name, *read_splits(source), source=f"arrays, sha256 {digest}")
 
@@ -319,7 +319,7 @@ def squares(
     if form not in ("squares", "photographs"):
         raise FlagError(f"--form={form} must be squares or photographs")
     if form == "photographs" and side is not None:
-        raise FlagError("--image_side is for squares; photographs keep their size")
+        raise FlagError("--image_side needs squares; photographs keep their size")
     path, out = request.required_source(), request.out_for(dataset)
     source = open_source(path, title, tfds_name, eval_fraction=fraction or 0.0)
     labels: dict[Split, np.ndarray] = {
@@ -510,15 +510,15 @@ PREPARATION = Preparation(
         "--name=NAME --from=PATH [--out=DIR]\n"
         "[--overwrite] [--image_side=PIXELS] [--form=photographs] [--eval_fraction=FRACTION]",
     ),
-    takes="""Any labelled images, which an experiment then has as Images(name=NAME). PATH is what
-imagenet takes, the evaluation split being val, validation, eval or test; or a folder of class
-folders, of which --eval_fraction are taken to evaluate, by a hash of each file's content; or an
-.npz of train_x, train_y, test_x and test_y (images uint8 [n, height, width] or [n, height, width,
-channels]) and, if it has names for the labels, classes.""",
+    takes="""Any labelled images, for an experiment with Images(name=NAME). PATH is what imagenet
+takes, with the evaluation split val, validation, eval or test; or a folder of class folders, of
+which --eval_fraction is held out, by a hash of each file's content; or an .npz of train_x, train_y,
+test_x and test_y (images uint8 [n, height, width] or [n, height, width, channels]) and, optionally,
+classes with the labels' names.""",
     flags=(
         *FLAGS,
-        Flag("name", "What the images are called: letters, digits, _ . and -."),
-        Flag("eval_fraction", "Fraction of a folder without splits that is evaluated.", float),
+        Flag("name", "The name of the images: letters, digits, _ . and -."),
+        Flag("eval_fraction", "Fraction of a folder without splits to evaluate.", float),
     ),
     run=_prepare,
 )

@@ -116,7 +116,7 @@ class MovieLens:
     def published_spec(self) -> InteractionsSpec:
         if self.corpus not in PUBLISHED:
             raise MissingDataError(
-                f"what {self.corpus} holds is known of prepared data alone: give --data.data_dir"
+                f"the size of {self.corpus} is known only from prepared data: give --data.data_dir"
             )
         return self._spec(PUBLISHED[self.corpus], NO_FINGERPRINT, None)
 
@@ -190,7 +190,7 @@ def read_ratings(path: pathlib.Path) -> Ratings:
         shown = lines[place][:60].decode("ascii", "replace")
         raise DataError(
             f"{path}:{first_line + place}: {shown!r} is not a rating; wanted user, item, rating "
-            "and time: whole numbers below 2**53 but for the rating"
+            "and time: whole numbers below 2**53, except the rating"
         )
     user, item, time = (table[:, column].astype(np.int64) for column in (0, 1, 3))
     return Ratings(path, user, item, time, first_line)
@@ -228,7 +228,7 @@ def in_order(ratings: Ratings) -> Interactions:
     _refuse_twice(ratings, user, item)
     counts = np.bincount(user)
     for count, problem in (
-        (1, "has one rating: held out, it leaves none to train on; leave this user out"),
+        (1, "has only one rating: holding it out leaves none to train on; leave this user out"),
         (len(items), "rated every item: no negative is left; leave this user out"),
     ):
         (found,) = np.nonzero(counts == count)

@@ -91,7 +91,7 @@ class TextFacts:
         left_out = self.num_too_long_pairs + self.num_empty_pairs
         return (
             f"{self.num_train_pairs:,} pairs in {rows:,} rows of {self.source_length} + "
-            f"{self.target_length} tokens ({left_out:,} pairs left out, too long or empty), "
+            f"{self.target_length} tokens ({left_out:,} pairs left out as too long or empty), "
             f"padding {padding[0]:.2%} and {padding[1]:.2%}; {self.num_eval_examples:,} pairs to "
             f"evaluate; vocabulary of {self.vocabulary_size:,}"
         )
@@ -231,7 +231,7 @@ def declare(
         known = ", ".join(f"{count:,}" for count in WMT_TRAIN_PAIRS)
         why = f"published preparations of {WMT_BENCHMARK} have {known} pairs"
     elif tuple(eval_md5) != NEWSTEST2014_MD5:
-        why = "the text to evaluate is not that of newstest2014, English to German"
+        why = "the evaluation text is not newstest2014, English to German"
     else:
         evidence = (
             f"equal: the number of training pairs of {WMT_TRAIN_PAIRS[num_train_pairs]} and the "
@@ -279,7 +279,7 @@ def _published(corpus: str, vocabulary_size: int, row_length: int) -> TextSpec:
     known = _CORPORA.get(corpus)
     if known is None:
         raise MissingDataError(
-            f"how much text {corpus} holds is known of prepared data alone: give --data.data_dir"
+            f"the size of {corpus} is known only from prepared data: give --data.data_dir"
         )
     pairs, mean_tokens = known.train_pairs, known.mean_tokens
     if row_length <= known.short[0]:
@@ -334,7 +334,7 @@ def _training_pairs(corpus: Corpus) -> Pairs:
     if len(corpus.train_sources) != len(corpus.train_targets):
         raise DataError(
             f"{len(corpus.train_sources)} source and {len(corpus.train_targets)} target files to "
-            "train on; each source file needs its target file"
+            "train on; each source file needs a target file"
         )
     sources, targets = [], []
     for files in zip(corpus.train_sources, corpus.train_targets, strict=True):
@@ -431,7 +431,7 @@ def _prepare(request: Request) -> Made:
         if not values[name]:
             raise FlagError(f"--{name} is missing: parallel_text needs it")
     if request.source is not None:
-        raise FlagError("--from is not used by parallel_text; --train_source names its files")
+        raise FlagError("parallel_text does not use --from; name its files with --train_source")
 
     def paths(name: str) -> tuple[pathlib.Path, ...]:
         parts = (values[name] or "").split(",")
@@ -456,10 +456,10 @@ PREPARATION = Preparation(
         "--eval_source=FILE --eval_target=FILE --vocabulary_size=N --row_length=N --out=DIR\n"
         "[--vocabulary=FILE] [--overwrite]",
     ),
-    takes="""The files are UTF-8 or .gz, line n of the target being the translation of line n of the
-source. It trains a joint SentencePiece vocabulary on the training text, encodes, and packs whole
-pairs into rows of row_length tokens; --vocabulary takes one that was trained before
-(vocabulary.model in a prepared directory).""",
+    takes="""The files are UTF-8 or .gz; line n of the target translates line n of the source. The
+command trains a joint SentencePiece vocabulary on the training text, encodes, and packs whole pairs
+into rows of row_length tokens; --vocabulary takes a trained vocabulary (vocabulary.model in a
+prepared directory).""",
     flags=(
         Flag("train_source", "Files of source sentences to train on, separated by commas."),
         Flag("train_target", "Files of their translations, in the same order."),
@@ -467,7 +467,7 @@ pairs into rows of row_length tokens; --vocabulary takes one that was trained be
         Flag("eval_target", "The file of their reference translations."),
         Flag("vocabulary", "A SentencePiece model to use instead of training one."),
         Flag("vocabulary_size", "Tokens of the vocabulary.", int),
-        Flag("row_length", "Room of a packed row, in tokens of the side that has more.", int),
+        Flag("row_length", "Length of a packed row, in tokens of the longer side.", int),
     ),
     run=_prepare,
 )

@@ -81,7 +81,7 @@ class PgxGame:
         for name in ("komi", "max_moves"):
             value = getattr(self, name)
             if not is_go and value != getattr(default, name):
-                raise ValueError(f"data.{name}={value} is for Go alone; data.game={self.game}")
+                raise ValueError(f"data.{name}={value} needs Go; data.game={self.game}")
         shape, num_actions = _sizes(self.game)
         return GameSpec(
             num_train_examples=self.examples_per_generation,

@@ -168,7 +168,7 @@ class Squad:
         known = next((facts for made, facts in PUBLISHED_LENGTHS if made == plain), None)
         if known is None or bool(self.word_vectors) != bool(width):
             raise MissingDataError(
-                "what is left of SQuAD with these fields is known of prepared data alone: give "
+                "the size of SQuAD with these fields is known only from prepared data: give "
                 "--data.data_dir"
             )
         num_train_examples, num_eval_examples, longest = known
@@ -224,7 +224,7 @@ class Squad:
                     f"{wanted['questions']:,}",
                 )
         if facts.eval_references != PUBLISHED.eval_references:
-            evidence = "the counts are those of SQuAD v1.1, and the reference answers are others"
+            evidence = "the counts are SQuAD v1.1's, but the reference answers differ"
             return Declaration(name="questions in the form of SQuAD", evidence=evidence)
         if self.train_articles or self.eval_articles:
             evidence = "articles are left out"
@@ -232,8 +232,7 @@ class Squad:
         return Declaration(
             name="SQuAD v1.1",
             benchmark="SQuAD",
-            evidence="counts of both files, and names and reference answers of the questions to "
-            "evaluate",
+            evidence="counts of both files; names and answers of the evaluation questions",
         )
 
 
@@ -341,7 +340,7 @@ def read_passages(path: pathlib.Path) -> Passages:
                 )
                 if entry.id in ids:
                     raise DataError(
-                        f"{where}: question {entry.id!r} is there twice; the first is of article "
+                        f"{where}: question {entry.id!r} appears twice; the first is of article "
                         f"{ids[entry.id]!r}"
                     )
                 ids[entry.id] = article.title
@@ -375,13 +374,13 @@ def _question(
             raise DataError(f"{here}: an answer is empty")
         answers.append((start, wanted))
     if not answers:
-        raise DataError(f"{here}: has no answer; questions without one are those of SQuAD 2.0")
+        raise DataError(f"{here}: has no answer, as in SQuAD 2.0")
     return Question(entry.id, passage, article, entry.question, tuple(answers))
 
 
 def _text(where: str, text: str) -> str:
     if _HALF_PAIR.search(text):
-        raise DataError(f"{where}: a text holds one half of a surrogate pair")
+        raise DataError(f"{where}: a text has half of a surrogate pair")
     return text
 
 
@@ -446,9 +445,9 @@ def _prepare(request: Request) -> Made:
 PREPARATION = Preparation(
     name="squad",
     usage=("--from=train-v1.1.json --eval_from=dev-v1.1.json\n[--out=DIR] [--overwrite]",),
-    takes="""--from and --eval_from name files in the form of SQuAD v1.1, plain or as .xz or .gz. An
-answer that begins or ends inside a token stands for the whole token in training; answers are scored
-as the files have them. Articles are sorted by their titles.""",
+    takes="""--from and --eval_from name files in the form of SQuAD v1.1, plain or as .xz or .gz. In
+training, an answer that begins or ends inside a token counts as the whole token; scoring uses the
+files' answers. Articles are sorted by title.""",
     flags=(Flag("eval_from", "The file of questions to evaluate, such as dev-v1.1.json."),),
     run=_prepare,
 )

@@ -156,7 +156,7 @@ class TokenShards:
         """Specification of a published set, without its files; see `PUBLISHED`."""
         if (self.corpus, self.vocabulary) not in PUBLISHED:
             raise MissingDataError(
-                f"how many tokens {self.corpus} has is known of prepared data alone: give "
+                f"the number of tokens of {self.corpus} is known only from prepared data: give "
                 "--data.data_dir"
             )
         train, evaluated = PUBLISHED[self.corpus, self.vocabulary]
@@ -214,7 +214,7 @@ class TokenShards:
         """Targets that count: bool [rows, sequence_length]; DataError without any."""
         if MASK_FILE not in prepared.files:
             raise DataError(
-                f"{prepared.directory}: has no mask of prompts, which data.masks_prompts asks for; "
+                f"{prepared.directory}: has no mask of prompts, but data.masks_prompts needs one; "
                 "prepare it with --documents=pairs or rows"
             )
         mask = prepared.array(MASK_FILE)[: self._num_tokens(prepared, "eval")]
@@ -330,14 +330,14 @@ def _prepare(request: Request) -> Made[TokenFacts]:
     if given is None and fraction is None:
         raise FlagError("--validation is missing: the text to evaluate on; or give --eval_fraction")
     if given is not None and fraction is not None:
-        raise FlagError("--eval_fraction takes the place of --validation; give one of them")
+        raise FlagError("--eval_fraction replaces --validation; give only one of them")
     if kind not in KINDS:
         raise FlagError(f"--documents={kind}: choose {', '.join(KINDS[:-1])} or {KINDS[-1]}")
     for name in ("separator", "vocabulary_size"):
         if request.flags[name] is not None and tokenizer is None:
-            raise FlagError(f"--{name} is of --tokenizer, which is missing")
+            raise FlagError(f"--{name} needs --tokenizer")
     if kind == "rows" and tokenizer:
-        raise FlagError("--documents=rows holds tokens already: leave out the flags of a text")
+        raise FlagError("--documents=rows already holds tokens: leave out the flags for texts")
     if fraction is not None and kind not in ("blank_lines", "pairs"):
         raise FlagError("--eval_fraction divides documents: give --documents=blank_lines or pairs")
     out = request.out_for("token_shards")
@@ -389,28 +389,29 @@ PREPARATION = Preparation(
         "--documents=rows --from=train.parquet --validation=valid.parquet --out=DIR",
         "--from=FOLDER --out=DIR",
     ),
-    takes="""--from and --validation name texts in UTF-8, plain or as .gz. Without a second text,
---eval_fraction takes so many documents of --from, by a hash of each. A document is a whole text, or
-each part between blank lines. A token is a byte, or one of --tokenizer, a tokenizer.json of Hugging
-Face such as Llama 3's. With --documents=pairs each line is JSON of a document with "prompt" and
-"completion", and an evaluation may count completions alone. With --documents=rows the files hold
+    takes="""--from and --validation name texts in UTF-8, plain or as .gz. Without --validation,
+--eval_fraction of the documents of --from is held out, by a hash of each. A document is a whole
+text, or each part between blank lines. A token is a byte, or one of --tokenizer, a tokenizer.json
+of Hugging Face such as Llama 3's. With --documents=pairs each line is a JSON document with "prompt"
+and "completion", and an evaluation may count only completions. With --documents=rows the files hold
 tokens, as Parquet or JSON lines of "input_ids" and "labels", -100 where a token does not count. A
-folder of shards of tokens in llm.c's form, such as FineWeb's .bin files, is taken whole: `train` or
-`val` in a file's name says its split, and a vocabulary.json beside them what a token is.""",
+folder of token shards in llm.c's format, such as FineWeb's .bin files, is taken whole: `train` or
+`val` in a file's name gives its split, and a vocabulary.json beside them the meaning of a
+token.""",
     flags=(
         Flag("validation", "The text to evaluate on."),
-        Flag("eval_fraction", "Fraction of the documents of --from that is evaluated.", float),
+        Flag("eval_fraction", "Fraction of the documents of --from to evaluate.", float),
         Flag(
             "documents",
-            "What a document is: none (each text is one), blank_lines (what stands between them), "
-            "pairs (a line of JSON with prompt and completion) or rows (of tokens).",
+            "The documents: none (each text is one), blank_lines (separated by blank lines), "
+            "pairs (JSON lines with prompt and completion) or rows (of tokens).",
         ),
-        Flag("vocabulary_size", "Tokens of the vocabulary; without it those of --tokenizer.", int),
-        Flag("tokenizer", "A tokenizer.json, whose tokens the text is written in."),
+        Flag("vocabulary_size", "Tokens of the vocabulary (default: the tokenizer's).", int),
+        Flag("tokenizer", "A tokenizer.json to encode the text with."),
         Flag(
             "separator",
-            "Its token that begins a document; without the flag, its own first token. --separator= "
-            "(empty) joins documents without one.",
+            "The token that begins a document (default: the tokenizer's own first token). "
+            "--separator= (empty) joins documents without one.",
         ),
     ),
     run=_prepare,

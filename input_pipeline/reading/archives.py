@@ -118,7 +118,7 @@ def kind_of(path: pathlib.Path) -> Kind:
     for magic, offset, kind in _MAGIC:
         if start[offset : offset + len(magic)] == magic:
             return kind
-    raise DataError(f"{path}: no folder, .tar, .tar.gz, .tar.xz, .tar.bz2, .zip or .npz")
+    raise DataError(f"{path}: not a folder, .tar, .tar.gz, .tar.xz, .tar.bz2, .zip or .npz")
 
 
 def sha256(path: pathlib.Path) -> str:
@@ -216,9 +216,7 @@ def _zip_members(path: pathlib.Path, limits: Limits) -> Iterator[Member]:
             if info.flag_bits & 1:
                 raise DataError(f"{path}: {shown(name)} is encrypted")
             if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise DataError(
-                    f"{path}: {shown(name)} is packed by another method than Deflate; pack it anew"
-                )
+                raise DataError(f"{path}: {shown(name)} is not packed with Deflate; pack it again")
             if info.is_dir():
                 continue
 
@@ -290,9 +288,9 @@ class _Tar(tarfile.TarFile):
 
     def check_header(self, kind: bytes, content: bytes) -> None:
         if any(len(digits) > _MOST_DIGITS for digits in _DIGITS.findall(content)):
-            raise ReadError(f"an extended header has a number of more than {_MOST_DIGITS} digits")
+            raise ReadError(f"an extended header has a number with more than {_MOST_DIGITS} digits")
         if b"GNU.sparse" in content:
-            raise ReadError("an extended header is of a sparse file")
+            raise ReadError("an extended header describes a sparse file")
         place = 0
         while content[place : place + 1].strip(b"\0"):  # zeros may follow the fields
             found = _LENGTH.match(content, place)
@@ -305,7 +303,7 @@ class _Tar(tarfile.TarFile):
         self._bytes_left -= len(content)
         self._global_bytes_left -= len(content) if kind == b"g" else 0
         if min(self._fields_left, self._bytes_left, self._global_bytes_left) < 0:
-            raise ReadError("its extended headers have more fields than all files need")
+            raise ReadError("its extended headers have too many fields")
 
 
 def _tar_members(path: pathlib.Path, limits: Limits) -> Iterator[Member]:
@@ -400,7 +398,7 @@ class _Bounded:
         data = self._stream.read(min(size, self._left + 1))
         self._left -= len(data)
         if self._left < 0:
-            raise DataError(f"{self._path}: expands to more than a data set may")
+            raise DataError(f"{self._path}: expands to more than the limit of a data set")
         self._expanded += len(data)
         _check_ratio(str(self._path), self._expanded, self._num_packed())
         if data:
@@ -440,7 +438,7 @@ class _Budget:
         if num_bytes > self._limits.member_bytes or self._bytes > self._limits.total_bytes:
             raise DataError(
                 f"{self._path}: {shown(name)} expands to {num_bytes:,} bytes, all so far to "
-                f"{self._bytes:,}, which is more than a data set may"
+                f"{self._bytes:,}, more than the limit of a data set"
             )
 
 

@@ -68,7 +68,7 @@ class ExampleOrder:
         """Examples of `count` steps from `start`, counted from 0; a batch may exceed the split."""
         if start < 0 or count < 1 or batch_size < 1:
             last = start + count - 1
-            raise ValueError(f"steps {start} to {last} of {batch_size} examples are not steps")
+            raise ValueError(f"steps {start} to {last} of {batch_size} examples are out of range")
         return self.batches(start * batch_size, count, batch_size)
 
     def batches(self, first_position: int, count: int, batch_size: int) -> BatchIndices:
@@ -79,7 +79,7 @@ class ExampleOrder:
         if self._kinds is None:
             parts = [self._stretch(None, first_position, count * batch_size)]
         elif first_position % batch_size:
-            raise ValueError("examples of two kinds need batches of one size")
+            raise ValueError("examples of two kinds need one batch size")
         else:
             first = first_position // batch_size
             parts = [self._batch(number, batch_size) for number in range(first, first + count)]

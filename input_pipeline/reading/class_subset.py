@@ -24,7 +24,7 @@ def subset_spec(
         or not set(kept) <= set(range(spec.num_classes))
     ):
         raise ValueError(
-            f"data.kept_classes={listed} must be two or more different labels of 0 to "
+            f"data.kept_classes={listed} must be two or more different labels from 0 to "
             f"{spec.num_classes - 1}"
         )
     # Another choice or order of classes is other data: a run must not resume on it.

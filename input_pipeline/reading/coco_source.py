@@ -200,7 +200,7 @@ class Reader:
                 listing.update(contents.pop(file)[1])
         first, *others = (part.categories for part in found.values())
         if any(other != first for other in others):
-            raise DataError(f"{path}: the categories to train on are not those to evaluate")
+            raise DataError(f"{path}: the training and evaluation categories differ")
         splits = {split: _found(path, part, sizes) for split, part in found.items()}
         used = sorted({file for part in splits.values() for file in part["files"]})
         listing.update(json.dumps([(name, sizes[name]) for name in used]).encode())
@@ -226,14 +226,14 @@ def listed(files: Sequence[tuple[str, bytes]], *, with_masks: bool) -> Listed:
     first_name, categories = decoded[0][0], _categories(*decoded[0])
     for name, file in decoded[1:]:
         if _categories(name, file) != categories:
-            raise DataError(f"{name}: its categories are not those of {first_name}")
+            raise DataError(f"{name}: its categories differ from those of {first_name}")
     images: dict[int, tuple[Image, str]] = {}
     names: set[str] = set()
     for name, file in decoded:
         for image in file.images:
             _check_image(name, image)
             if image.id in images or image.file_name in names:
-                raise DataError(f"{_about(name, image)} is there twice")
+                raise DataError(f"{_about(name, image)} appears twice")
             images[image.id] = (image, name)
             names.add(image.file_name)
     if not images:
@@ -245,14 +245,16 @@ def listed(files: Sequence[tuple[str, bytes]], *, with_masks: bool) -> Listed:
         for annotation in file.annotations:
             where = f"{name}: annotation {annotation.id}"
             if annotation.id in seen:
-                raise DataError(f"{where} is there twice")
+                raise DataError(f"{where} appears twice")
             seen.add(annotation.id)
             if annotation.image_id not in images:
-                raise DataError(f"{where} is of image {annotation.image_id}, which is not there")
+                raise DataError(f"{where} belongs to image {annotation.image_id}, which is missing")
             image, _ = images[annotation.image_id]
             where = f"{where} of image {image.id} ({_short(image)})"
             if annotation.category_id not in numbers:
-                raise DataError(f"{where} is of category {annotation.category_id}, which is none")
+                raise DataError(
+                    f"{where} belongs to category {annotation.category_id}, which does not exist"
+                )
             _check_box(where, annotation, image)
             mask = _mask(where, annotation, image) if with_masks else b""
             objects[image.id].append((annotation, mask))
@@ -365,7 +367,7 @@ def _categories(name: str, file: _File) -> tuple[Category, ...]:
         values = Counter(getattr(category, kind) for category in categories)
         twice = next((value for value, times in values.items() if times > 1), None)
         if twice is not None:
-            raise DataError(f"{name}: the category with {kind} {twice!r} is there twice")
+            raise DataError(f"{name}: the category with {kind} {twice!r} appears twice")
     return categories
 
 
@@ -383,10 +385,10 @@ def _check_box(where: str, annotation: Annotation, image: Image) -> None:
     left, top, width, height = annotation.bbox
     shown = [float(f"{value:.6g}") for value in annotation.bbox]
     if width < 0 or height < 0 or (annotation.area or 0.0) < 0:
-        raise DataError(f"{where}: bbox {shown} or its area is of negative size")
+        raise DataError(f"{where}: bbox {shown} or its area is negative")
     if left > image.width or top > image.height or left + width < 0 or top + height < 0:
         size = f"{image.width}x{image.height}"
-        raise DataError(f"{where}: bbox {shown} lies outside of the image of {size}")
+        raise DataError(f"{where}: bbox {shown} lies outside the image of {size}")
 
 
 def _mask(where: str, annotation: Annotation, image: Image) -> bytes:
@@ -403,11 +405,11 @@ def _mask(where: str, annotation: Annotation, image: Image) -> bytes:
             )
         given = {"size": [height, width], "counts": given.counts}
     elif not given:
-        raise DataError(f"{where}: has no segmentation; give --masks=false if no mask is wanted")
+        raise DataError(f"{where}: has no segmentation; give --masks=false to leave out masks")
     else:
         short = next((len(p) for p in given if len(p) < 6 or len(p) % 2), None)
         if short is not None:
-            raise DataError(f"{where}: a polygon has {short} numbers; 3 points have 6")
+            raise DataError(f"{where}: a polygon has {short} numbers; 3 points need 6")
     try:
         masks = run_lengths.masks()
         packed = masks.frPyObjects(given, height, width)

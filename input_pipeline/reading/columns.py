@@ -183,7 +183,7 @@ def read(
     if not is_known or body.get("kind") in OLD_KINDS:
         raise DataError(
             f"{path}: another version of DawnJAX prepared this; {prepare} with --overwrite "
-            "prepares it anew"
+            "prepares it again"
         )
     if body.pop("crc32", None) != _crc32_of_body(body):
         raise DataError(f"{path}: damaged (its checksum does not fit); {AGAIN}")

@@ -47,10 +47,8 @@ class Overlap:
     unit: str
 
     def __str__(self) -> str:
-        return (
-            f"{self.shared:,} of {self.compared:,} {self.unit} to evaluate are in the training "
-            "split too"
-        )
+        counts = f"{self.shared:,} of {self.compared:,} {self.unit}"
+        return f"{counts} of the evaluation split are also in the training split"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,7 +65,7 @@ class Declaration:
 
     name: str
     benchmark: str = ""
-    evidence: str = "no published set of a benchmark is compared with it"
+    evidence: str = "it is not compared with any published set"
     overlap: Overlap | None = None
 
 
@@ -226,7 +224,9 @@ def declared(dataset: Any, spec: DataSpec) -> dict[str, Any]:
     said = getattr(spec, "declaration", None) or Declaration(name=dataset.TAG.replace("_", " "))
     # A class in a person's own file names no benchmark's data: its code decides what it returns.
     if said.benchmark and type(dataset).__module__.split(".")[:2] != __name__.split(".")[:2]:
-        evidence = "its dataset is a class of its own file, which no published set is compared with"
+        evidence = (
+            "its dataset is a class in its own file, which is not compared with any published set"
+        )
         said = dataclasses.replace(said, benchmark="", evidence=evidence)
     return {
         **dataclasses.asdict(said),

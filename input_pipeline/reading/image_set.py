@@ -134,20 +134,20 @@ def check_classes(
     if names is not None:
         if lacking < len(names):
             raise DataError(
-                f"{where} no image to train on is of class {names[lacking]!r} (label {lacking}); "
+                f"{where} no training image is in class {names[lacking]!r} (label {lacking}); "
                 "leave the class out"
             )
     elif missing.size and not lacking:
         raise DataError(f"{where} labels begin at {trained[0]}; they must count from 0")
     elif missing.size:
         raise DataError(
-            f"{where} no image to train on has label {lacking}, but {trained[-1]} is one; labels "
-            "must leave none out"
+            f"{where} no training image has label {lacking}, but some have {trained[-1]}; labels "
+            "must not skip numbers"
         )
     unknown = np.setdiff1d(labels["eval"], trained)
     if unknown.size:
         raise DataError(
-            f"{where} label {unknown[0]} is to be evaluated, but no image to train on has it"
+            f"{where} the evaluation has label {unknown[0]}, but no training image has it"
         )
     return len(trained)
 

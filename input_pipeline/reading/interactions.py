@@ -84,11 +84,11 @@ def split_of(
 def rated(users: np.ndarray, items: np.ndarray, num_items: int) -> np.ndarray:
     """Bit for each item that a user rated, and after the last item: uint32 [users, words].
 
-    Users ascend from 0, none left out; no pair is there twice.
+    Users ascend from 0, none left out; no pair appears twice.
     """
     table = np.zeros((int(users[-1]) + 1, num_words(num_items)), np.uint32)
     words, bits = np.divmod(items, WORD_BITS)
-    for bit in range(WORD_BITS):  # of one bit no word is there twice
+    for bit in range(WORD_BITS):  # of one bit no word appears twice
         rows = bits == bit
         table[users[rows], words[rows]] |= np.uint32(1 << bit)
     if num_items % WORD_BITS:

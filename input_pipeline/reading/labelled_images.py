@@ -63,7 +63,7 @@ def read(path: pathlib.Path, image_shape: tuple[int, int, int], *, resized: bool
     elif (path / columns.FILE).exists() and not (path / tfds_directory.INFO_FILE).exists():
         labelled = _read_prepared(path)
     elif channels != 3:
-        raise DataError(f"{path}: images of {channels} channel are read from arrays only")
+        raise DataError(f"{path}: images with {channels} channel are read only from arrays")
     else:
         version = tfds_directory.find_version(path)
         read_files = _read_folders if version is None else _read_tfds
@@ -90,8 +90,7 @@ def labels_of_run(
         low, high = int(labels.min()), int(labels.max())
         if low < 0 or high >= len(classes):
             raise DataError(
-                f"{path}: labels go from {low} to {high}, those of the run from 0 to "
-                f"{len(classes) - 1}"
+                f"{path}: labels go from {low} to {high}, the run's from 0 to {len(classes) - 1}"
             )
         return labels.astype(np.int32)
     numbers = {name: number for number, name in enumerate(classes)}
@@ -172,10 +171,10 @@ def class_names_of(where: str, names: np.ndarray) -> tuple[str, ...]:
     try:
         decoded = [name.decode() if isinstance(name, bytes) else name for name in names.tolist()]
     except UnicodeDecodeError:
-        raise DataError(f"{where} a name of its classes is not UTF-8") from None
+        raise DataError(f"{where} a class name is not UTF-8") from None
     again = [name for name, count in collections.Counter(decoded).items() if count > 1 or not name]
     if again:
-        raise DataError(f"{where} the class name {again[0]!r} is empty or stands twice")
+        raise DataError(f"{where} the class name {again[0]!r} is empty or repeated")
     return tuple(decoded)
 
 
@@ -185,7 +184,7 @@ def _read_arrays(path: pathlib.Path) -> LabelledImages:
         images, labels, names = arrays["images"], arrays["labels"], arrays.get("classes")
     else:
         if not path.name.endswith("_data.npy"):
-            raise DataError(f"{path}: give NAME_data.npy, beside which NAME_labels.npy lies")
+            raise DataError(f"{path}: give NAME_data.npy with NAME_labels.npy beside it")
         beside = path.with_name(path.name.removesuffix("_data.npy") + "_labels.npy")
         images, labels, names = npy_files.map_array(path), npy_files.map_array(beside), None
     classes = None if names is None else class_names_of(f"{path}:", names)

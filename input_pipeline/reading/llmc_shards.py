@@ -44,7 +44,9 @@ def shards_in(folder: pathlib.Path) -> dict[Split, list[np.ndarray]]:
             raise MissingDataError(f"{folder}: no file *{name}*.bin is there")
         kinds = {shard.dtype.str for shard in found[split]}
         if len(kinds) > 1:
-            raise DataError(f"{folder}: *{name}*.bin have tokens of two sizes; convert them to one")
+            raise DataError(
+                f"{folder}: *{name}*.bin have tokens of two sizes; convert them to one size"
+            )
     return found
 
 
@@ -62,8 +64,8 @@ def _shard(path: pathlib.Path) -> np.ndarray:
         wanted = HEADER_BYTES + dtype.itemsize * count
         if size != wanted or count < 1:
             raise DataError(
-                f"{path}: its header tells {count} tokens, so that it would end at byte {wanted}; "
-                f"it ends at {size}"
+                f"{path}: its header has {count} tokens, so it should end at byte {wanted}; it "
+                f"ends at {size}"
             )
         return np.memmap(file, dtype, "r", HEADER_BYTES, (count,))
 

@@ -55,7 +55,7 @@ def fitted(content: bytes, shape: tuple[int, int, int]) -> np.ndarray:
     """Image of a shape: as it is, or else its middle square resized; grey for one channel."""
     height, width, channels = shape
     if channels not in (1, 3):
-        raise DataError(f"cannot become an image of {channels} channels, which the run has")
+        raise DataError(f"cannot become an image with the run's {channels} channels")
     size = image_size(content)
     if size == (height, width):
         image = decode_image(content, height, width)
@@ -93,14 +93,18 @@ def lines(files: Sequence[pathlib.Path], most_line_bytes: int) -> list[Line]:
         text = text_files.read(file, MOST_BYTES)
         num_bytes += len(text.encode())
         if num_bytes > MOST_BYTES:
-            raise DataError(f"{file}: more than {MOST_BYTES:,} bytes in all; answer fewer at once")
+            raise DataError(
+                f"{file}: more than {MOST_BYTES:,} bytes in all; answer fewer files at once"
+            )
         if "\0" in text:
             raise DataError(f"{file}: is not text: it holds a zero byte")
         for number, line in enumerate(text_files.lines_of(text), 1):
             if line.strip():
                 found.append(Line(file, number, line))
         if len(found) > MOST_LINES:
-            raise DataError(f"{file}: more than {MOST_LINES:,} lines in all; answer fewer at once")
+            raise DataError(
+                f"{file}: more than {MOST_LINES:,} lines in all; answer fewer files at once"
+            )
     for line in found:
         size = len(line.text.encode())
         if size > most_line_bytes:

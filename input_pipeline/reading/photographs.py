@@ -153,7 +153,7 @@ def _open_folders(path: pathlib.Path, title: str) -> Source:
     names = [name for name in _EVAL_FOLDERS if (path / name).is_dir()]
     if not folders["train"].is_dir() or not names:
         raise DataError(
-            f"{path}: holds no known form of {title} (train/<class>/* and val/<class>/*, or TFDS "
+            f"{path}: has no known form of {title} (train/<class>/* and val/<class>/*, or TFDS "
             "ArrayRecord files)"
         )
     folders["eval"] = path / names[0]
@@ -169,7 +169,7 @@ def _open_folders(path: pathlib.Path, title: str) -> Source:
 
 def _divided(path: pathlib.Path, fraction: float) -> Source:
     if any((path / name).is_dir() for name in ("train", *_EVAL_FOLDERS)):
-        raise DataError(f"{path}: has folders of splits, so that --eval_fraction has no use")
+        raise DataError(f"{path}: has folders of splits, so leave out --eval_fraction")
     classes, listing = class_folders(path), hashlib.sha256(repr(fraction).encode())
     whole = list_folder(path, classes, "train", listing)
     evaluated = np.array(
@@ -181,7 +181,7 @@ def _divided(path: pathlib.Path, fraction: float) -> Source:
     }
     for split, part in splits.items():
         if not len(part.labels):
-            raise DataError(f"{path}: no image is left to {split}; choose another --eval_fraction")
+            raise DataError(f"{path}: no image is left for {split}; choose another --eval_fraction")
     return Source("class folders", classes, splits, listing.hexdigest()[:16])
 
 
@@ -221,11 +221,11 @@ def list_folder(
             if not entry.is_dir():
                 raise DataError(f"{entry.path}: lies outside the class folders of {folder}")
             if entry.name not in numbers:
-                raise DataError(f"{entry.path}: is of no class that {folder.parent / 'train'} has")
+                raise DataError(f"{entry.path}: is in no class of {folder.parent / 'train'}")
             names = []
             for file in _entries(entry.path):
                 if not file.is_file():
-                    raise DataError(f"{file.path}: is not a file; images lie in {folder}/<class>/")
+                    raise DataError(f"{file.path}: is not a file; put images in {folder}/<class>/")
                 files.append(file.path)
                 labels.append(numbers[entry.name])
                 names.append(json.dumps([split, entry.name, file.name, file.stat().st_size]))

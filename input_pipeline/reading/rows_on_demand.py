@@ -72,7 +72,7 @@ class RowsOnDemand:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
-            raise ValueError("rows that are made on demand are always a new array")
+            raise ValueError("rows made on demand are always a new array")
         return self[:] if dtype is None else self[:].astype(dtype, copy=False)
 
 
@@ -121,6 +121,6 @@ class DrawnRows(RowsOnDemand):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         raise DataError(
-            "training images are cut anew in each epoch, so they stay on the host: give "
+            "training images are cropped again in each epoch, so they stay on the host: give "
             "--data_placement=host, or prepare squares"
         )

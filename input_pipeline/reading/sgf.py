@@ -42,13 +42,13 @@ def read_moves(path: pathlib.Path, side: int, most_moves: int) -> list[int]:
         shown = " ".join(values[0].split())[:20]
         where = f"{path}: {name[:20]}[{shown}]"
         if name == "GM" and shown != "1":
-            raise DataError(f"{where}: is another game than Go, which is GM[1]")
+            raise DataError(f"{where}: is not a game of Go (GM[1])")
         if name == "SZ":
             if shown not in (str(side), f"{side}:{side}"):
                 raise DataError(f"{where}: the board must be {side} x {side}")
         elif name in _SETUP or (name == "HA" and values != ["0"]):
             reason = _SETUP.get(name, "gives a handicap")
-            raise DataError(f"{where}: {reason}; a game must begin on the empty board")
+            raise DataError(f"{where}: {reason}; a game must begin with an empty board")
         elif name in ("B", "W"):
             where = f"{path}: move {len(moves) + 1}, {name}[{shown}]"
             if len(moves) == most_moves:
@@ -56,7 +56,7 @@ def read_moves(path: pathlib.Path, side: int, most_moves: int) -> list[int]:
             if name != "BW"[len(moves) % 2]:
                 raise DataError(f"{where}: it is the other player's turn")
             point = _point(values[0], side)
-            fault = "a pass is not a move to predict" if point is None else game.play(point)
+            fault = "a pass cannot be predicted" if point is None else game.play(point)
             if len(values) > 1 or (point is not None and point < 0):
                 fault = "no point of the board"
             if fault:
@@ -76,8 +76,8 @@ def _properties(path: pathlib.Path) -> Iterator[tuple[str, list[str]]]:
     while place < end:
         match = _TOKEN.match(text, place)
         if match is None:
-            cut = "; the file may be cut" if "]" not in text[place:] else ""
-            raise DataError(f"{path}: letter {place} begins no property of SGF{cut}")
+            cut = "; the file may be cut short" if "]" not in text[place:] else ""
+            raise DataError(f"{path}: letter {place} does not begin an SGF property{cut}")
         place = match.end()
         mark, name, values = match.groups()
         if mark == "(":
@@ -90,7 +90,7 @@ def _properties(path: pathlib.Path) -> Iterator[tuple[str, list[str]]]:
             capitals = "".join(letter for letter in name if letter.isupper())
             yield capitals or name.upper(), _VALUE.findall(values)
     if not opened or not is_closed:
-        raise DataError(f"{path}: the game does not end with ')'; the file is cut or no SGF")
+        raise DataError(f"{path}: the game does not end with ')'; the file is cut short or not SGF")
 
 
 def _point(value: str, side: int) -> int | None:

@@ -66,7 +66,7 @@ def read_content(path: pathlib.Path, most_bytes: int) -> bytes:
             most = most_bytes
     if len(content) > most:
         raise DataError(
-            f"{path}: unpacks to more than {most:,} bytes, which no text does; unpack it first"
+            f"{path}: unpacks to more than {most:,} bytes, too much for a text; unpack it first"
         )
     return unmarked(path, content)
 

@@ -60,7 +60,7 @@ def documents_of(path: pathlib.Path, separation: str) -> list[str]:
         return [text]
     documents = text_files.paragraphs_of(text)
     if not documents:
-        raise DataError(f"{path}: holds blank lines alone")
+        raise DataError(f"{path}: has only blank lines")
     return documents
 
 
@@ -205,7 +205,7 @@ def labelled_rows(path: pathlib.Path, *, is_evaluated: bool) -> Part:
         is_counted = labels != IGNORED
         if tokens.min() < 0 or tokens.max() >= 2**32 or (labels != tokens)[is_counted].any():
             raise DataError(
-                f"{path}: row {number} has a label that is neither {IGNORED} nor its token"
+                f"{path}: row {number} has a label that is neither {IGNORED} nor the row's token"
             )
         if not is_evaluated and not is_counted.all():
             raise DataError(
@@ -229,7 +229,5 @@ def split_documents(
         content = document if is_text else f"{document.prompt}{document.completion}"
         parts["eval" if is_evaluated(content.encode(), fraction) else "train"].append(document)
     if not all(parts.values()):
-        raise DataError(
-            f"{path}: a split is left without documents; choose another --eval_fraction"
-        )
+        raise DataError(f"{path}: a split has no documents; choose another --eval_fraction")
     return parts

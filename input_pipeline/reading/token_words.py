@@ -118,9 +118,9 @@ def token_text(words: Words, directory: pathlib.Path | None = None) -> TokenText
         file = directory / TOKENIZER_FILE
         tokenizer = TokenizerFile(text_files.read_content(file, MOST_TOKENIZER_BYTES), str(file))
         if tokenizer.sha256 != words.tokenizer:
-            raise DataError(f"{file}: is another tokenizer than {FILE} names")
+            raise DataError(f"{file}: is not the tokenizer that {FILE} names")
         return tokenizer
     raise DataError(
-        f"the text of data.vocabulary={words.name} is not known here: `dawnjax prepare "
+        f"the text of data.vocabulary={words.name} is not known: `dawnjax prepare "
         "--dataset=token_shards --tokenizer=FILE` keeps it beside the tokens"
     )

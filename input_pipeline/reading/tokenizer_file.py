@@ -66,8 +66,8 @@ class TokenizerFile:
         first = self._ask("first")
         if len(first) != 1:
             raise DataError(
-                f"{self._where}: begins a text with {len(first)} tokens; give the token that "
-                "begins a document as --separator=TOKEN"
+                f"{self._where}: begins a text with {len(first)} tokens; choose the token that "
+                "begins a document with --separator=TOKEN"
             )
         return first[0]
 

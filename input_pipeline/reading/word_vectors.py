@@ -16,7 +16,7 @@ _MOST_LINE_BYTES = 2**16
 MOST_VALUES = 4096
 """Of a word; published vectors have 25 to 1,024."""
 
-_FORM = "wanted `word v1 ... vN`, separated by single blanks"
+_FORM = "wanted `word v1 ... vN`, separated by single spaces"
 
 
 def read_vectors(path: pathlib.Path, words: Sequence[str]) -> tuple[np.ndarray, int]:
@@ -45,10 +45,11 @@ def read_vectors(path: pathlib.Path, words: Sequence[str]) -> tuple[np.ndarray, 
                 found[word] = _values(values, f"{path}:{number}")
     except MissingDataError:
         raise MissingDataError(
-            f"data.word_vectors: {path}: no such file; name a file of vectors in GloVe's text form"
+            f"data.word_vectors: {path}: no such file; name a file of vectors in GloVe's text "
+            "format"
         ) from None
     if not found:
-        raise DataError(f"{path}: has a vector of none of the {len(words):,} words; {_FORM}")
+        raise DataError(f"{path}: has no vector for any of the {len(words):,} words; {_FORM}")
     vectors, known = np.zeros((len(words), width), np.float16), 0
     for row, word in enumerate(words):
         vector = found.get(word.encode(), found.get(word.lower().encode()))
@@ -63,5 +64,5 @@ def _values(text: bytes, where: str) -> np.ndarray:
     except ValueError:
         values = np.array([np.nan])
     if not (np.abs(values) < np.finfo(np.float16).max).all():
-        raise DataError(f"{where}: a value is not a number that float16 holds; {_FORM}")
+        raise DataError(f"{where}: a value is not a float16 number; {_FORM}")
     return values.astype(np.float16)

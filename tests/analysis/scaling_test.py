@@ -77,7 +77,7 @@ def test_series_hold_one_target_and_name_their_recipes():
 
     hard = [entry(1, 0.99), entry(8, 0.99, "global_batch_size=128")]
     assert series([entry(4, 0.9), *hard]) == [hard]
-    said = "Series 1 joins several recipes: as it is; global_batch_size=128."
+    said = "Series 1 combines several recipes: as it is; global_batch_size=128."
     assert said in scaling_table([hard]).notes
 
 

@@ -141,7 +141,7 @@ def test_sets_that_do_not_fit_are_refused(run, tmp_path, capsys):
     (tmp_path / "folders/0/cut.png").write_bytes(cv2.imencode(".png", images[0])[1][:40].tobytes())
     for flag, status, message in (
         (f"--data={tmp_path / 'size.npz'}", 1, "its images are uint8 (9, 8, 3), the run's"),
-        (f"--data={tmp_path / 'range.npz'}", 1, "labels go from 8 to 11, those of the run from 0"),
+        (f"--data={tmp_path / 'range.npz'}", 1, "labels go from 8 to 11, the run's from 0"),
         (f"--data={tmp_path / 'names.npz'}", 1, "the run has no class 'x' and 1 more"),
         (f"--data={tmp_path / 'count.npz'}", 1, "4 images with 3 labels"),
         (f"--data={tmp_path / 'float.npz'}", 1, "not whole numbers"),

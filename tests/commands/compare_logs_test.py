@@ -29,7 +29,7 @@ def test_two_folders_one_command_one_verdict(sides, capsys):
     assert main(["compare", *sides]) == 0
     text = capsys.readouterr().out
     assert "A  a: 6 trials" in text and "B  b: 6 trials" in text
-    assert "read: metric val_loss, the only one of a validation" in text
+    assert "read: metric val_loss, the only validation metric" in text
     assert "read: time seconds in seconds, by its name" in text
     line = next(line for line in text.splitlines() if line.startswith("verdict"))
     assert line.startswith("verdict at the last evaluation: B is better: the 95 % interval lies ")
@@ -182,7 +182,7 @@ def test_our_own_runs_at_a_budget(tmp_path, capsys):
     assert [row["means"] for row in found["qualities"]] == [[0.5, 0.95]] * 2
     assert {row["direction"] for row in found["qualities"]} == {"at_least"}
     assert main(["compare", *sides, "--at=tokens=10"]) == 2
-    assert "does not tell its tokens" in capsys.readouterr().err
+    assert "does not record its tokens" in capsys.readouterr().err
     assert main(["compare", *sides, "--at=steps=20", "--metric=top_9"]) == 2
     assert "--metric=top_9 is none of" in capsys.readouterr().err
 
@@ -197,7 +197,7 @@ def test_a_log_beside_a_run_of_ours_has_another_clock(tmp_path, capsys):
         write_lines(tmp_path / "b" / f"{seed}.jsonl", rows)
     sides = f"{tmp_path}/a", f"{tmp_path}/b"
     assert main(["compare", *sides, "--at=steps=30"]) == 2
-    assert "give a --metric of all" in capsys.readouterr().err
+    assert "give a --metric that all have" in capsys.readouterr().err
 
 
 def test_a_page_of_logs(sides, tmp_path, capsys):

@@ -181,7 +181,7 @@ def test_runs_of_two_experiments_in_a_folder_are_chosen_by_their_source(tmp_path
     write_run(tmp_path / "two" / "0", identity="two")
     assert main(["compare", str(tmp_path), str(tmp_path / "one")]) == 2
     line = capsys.readouterr().err
-    assert "has 2 training entries, and a comparison takes one; choose with" in line
+    assert "has 2 training entries; choose one with" in line
     source = line.split("'")[1]
     beside = str(write_run(tmp_path.with_name("beside"), identity="one"))
     assert main(["compare", f"{tmp_path}#{source}", beside]) == 0
@@ -197,4 +197,4 @@ def test_official_entries_of_different_targets_are_not_compared(tmp_path, capsys
     assert len(sources) == 8 and "more" in line
     assert main(["compare", f"{entries}#{sources[0]}", f"{entries}#{sources[1]}"]) == 0
     text = capsys.readouterr().out
-    assert "undecided: 1 and 1 trials" in text and "not our runs" in text
+    assert "undecided: 1 and 1 trials" in text and "not runs of DawnJAX" in text

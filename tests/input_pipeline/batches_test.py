@@ -101,7 +101,7 @@ def test_examples_of_two_kinds_are_kept_apart_and_nothing_is_dropped() -> None:
         steps = again.steps(start, count, 4)
         np.testing.assert_array_equal(steps.index, whole.index[start : start + count])
         np.testing.assert_array_equal(steps.epoch, whole.epoch[start : start + count])
-    with pytest.raises(ValueError, match="need batches of one size"):
+    with pytest.raises(ValueError, match="need one batch size"):
         again.batches(2, 1, 4)
 
 
@@ -152,11 +152,11 @@ def test_impossible_orders_are_refused(seed: int, num_examples: int, name: str) 
 
 def test_impossible_steps_are_refused() -> None:
     order = ExampleOrder(seed=0, num_train_examples=4)
-    with pytest.raises(ValueError, match="no steps"):
+    with pytest.raises(ValueError, match="out of range"):
         order.steps(-1, 1, 2)
-    with pytest.raises(ValueError, match="no steps"):
+    with pytest.raises(ValueError, match="out of range"):
         order.steps(0, 0, 2)
-    with pytest.raises(ValueError, match="no steps"):
+    with pytest.raises(ValueError, match="out of range"):
         order.steps(0, 1, 0)
 
 

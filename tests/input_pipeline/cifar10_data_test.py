@@ -154,7 +154,7 @@ def test_image_files(container, tmp_path, capsys):
     assert prepare(path, tmp_path / "out") == 0
     said = capsys.readouterr().out
     assert "20 train and 10 eval images 32x32x3 in 10 classes" in said
-    note = "note: these are 20 + 10 images in 10 classes, not CIFAR-10: made from no published"
+    note = "note: these are 20 + 10 images in 10 classes, not CIFAR-10: not made from a published"
     assert said.splitlines()[1].startswith(note)
     order = np.argsort(TRAIN_LABELS, kind="stable")
     images, evaluated, labels, _ = arrays(tmp_path / "out")
@@ -169,17 +169,17 @@ def test_wrong_sources_are_one_line(tmp_path, capsys):
             ("train/cat/x.png", image[:-20], "'train/cat/x.png' is cut short"),
             ("train/cat/x.png", encoded(TRAIN[0, :16], ".png"), "is 32x16 pixels, but should be"),
             ("train/cat/x.txt", b"hello", "is neither JPEG nor PNG"),
-            ("train/plane/x.png", image, "is of no class of CIFAR-10 (airplane, "),
+            ("train/plane/x.png", image, "is in no class of CIFAR-10 (airplane, "),
         )
     ):
         path = write_folder(tmp_path / f"{number}", image_tree() | {name: content})
         assert message in refusal(path, capsys)
     files = {name: data for name, data in image_tree().items() if "train/frog" not in name}
     path = write_folder(tmp_path / "lacks", files)
-    assert "no image to train on is of class 'frog'" in refusal(path, capsys)
+    assert "no training image is in class 'frog'" in refusal(path, capsys)
     parts = {"train_y": TRAIN_LABELS, "test_x": TEST, "test_y": TEST_LABELS}
     for change, message in (
-        ({"train_x": TRAIN[:, :16]}, "images to train are uint8 (20, 16, 32, 3), but should be"),
+        ({"train_x": TRAIN[:, :16]}, "images for train are uint8 (20, 16, 32, 3), but should be"),
         ({"train_x": TRAIN, "test_y": TEST_LABELS + 1}, "label 10 of example 9 is out of range"),
     ):
         change = {"test_x": TEST[:, :16], **change} if "test_y" not in change else change

@@ -101,7 +101,7 @@ def test_what_is_not_trained_on_is_counted(tmp_path, capsys):
     said = capsys.readouterr().out
     for words in (
         "6 images with 5 objects to train on (1 images without objects, 1 crowd regions, 1 "
-        "objects without area, not trained on, 1 boxes over the border, cut for training)",
+        "objects without area, not trained on, 1 boxes over the border, clipped for training)",
         "2 classes, with masks",
     ):
         assert words in said
@@ -165,19 +165,22 @@ ABOUT = "train.json: annotation 2 of image 2 (002.png)"
             changed(("categories",), [{"id": n, "name": str(n)} for n in range(50_000)]),
             "has 50,000 categories",
         ),
-        (changed((*OBJECT, "image_id"), 99), "annotation 2 is of image 99, which is not there"),
-        (changed((*OBJECT, "category_id"), 1), f"{ABOUT} is of category 1, which is none"),
-        (changed((*OBJECT, "id"), 1), "train.json: annotation 1 is there twice"),
-        (changed(("images", 1, "id"), 1), "train.json: image 1 (002.png) is there twice"),
-        (changed(("images", 1, "file_name"), "001.png"), "image 2 (001.png) is there twice"),
-        (changed(("categories", 1, "id"), 7), "the category with id 7 is there twice"),
-        (changed(("categories", 1, "name"), "cell"), "the category with name 'cell' is there"),
+        (changed((*OBJECT, "image_id"), 99), "annotation 2 belongs to image 99, which is missing"),
+        (
+            changed((*OBJECT, "category_id"), 1),
+            f"{ABOUT} belongs to category 1, which does not exist",
+        ),
+        (changed((*OBJECT, "id"), 1), "train.json: annotation 1 appears twice"),
+        (changed(("images", 1, "id"), 1), "train.json: image 1 (002.png) appears twice"),
+        (changed(("images", 1, "file_name"), "001.png"), "image 2 (001.png) appears twice"),
+        (changed(("categories", 1, "id"), 7), "the category with id 7 appears twice"),
+        (changed(("categories", 1, "name"), "cell"), "the category with name 'cell' appears"),
         (changed((*OBJECT, "bbox"), [1, 2, 3]), "annotations[1].bbox"),
         (changed((*OBJECT, "bbox"), ["a", 2, 3, 4]), "annotations[1].bbox[0]: Expected float"),
         (changed((*OBJECT, "bbox"), [1, 2, -3, 4]), f"{ABOUT}: bbox [1.0, 2.0, -3.0, 4.0]"),
-        (changed((*OBJECT, "bbox"), [40, 2, 3, 4]), "lies outside of the image of 30x20"),
+        (changed((*OBJECT, "bbox"), [40, 2, 3, 4]), "lies outside the image of 30x20"),
         (changed((*OBJECT, "segmentation"), None), f"{ABOUT}: has no segmentation"),
-        (changed((*OBJECT, "segmentation"), [[1, 2, 3, 4]]), "has 4 numbers; 3 points have 6"),
+        (changed((*OBJECT, "segmentation"), [[1, 2, 3, 4]]), "has 4 numbers; 3 points need 6"),
         (
             changed((*OBJECT, "segmentation"), [[1, 2, 3, 4, 5, "x"]]),
             "segmentation[0][5]: Expected float",
@@ -205,7 +208,10 @@ ABOUT = "train.json: annotation 2 of image 2 (002.png)"
             {**body(), "annotations": [{**body()["annotations"][0], "id": n} for n in range(1002)]},
             "annotation 1000 of image 1 (001.png): the image has more than 1,000 objects",
         ),
-        ({**body(), "categories": body()["categories"][:1]}, "are not those to evaluate"),
+        (
+            {**body(), "categories": body()["categories"][:1]},
+            "training and evaluation categories differ",
+        ),
     ],
 )
 def test_faulty_annotations_are_one_line(train, message, tmp_path, capsys):
@@ -285,7 +291,7 @@ def test_an_image_of_one_pixel_is_read(tmp_path):
 def test_coco_2017_has_its_counts(tmp_path):
     prepare(write_source(tmp_path / "source"), tmp_path / "out")
     data = Coco(corpus="coco2017", data_dir=str(tmp_path / "out"))
-    with pytest.raises(ValueError, match=r"data.corpus=coco2017 has .*118287.* to train, and "):
+    with pytest.raises(ValueError, match=r"data.corpus=coco2017 has .*118287.* for train, but "):
         data.spec()
     spec = Coco(corpus="coco2017", evaluates_empty=False).published_spec()
     assert (spec.num_train_examples, spec.num_eval_examples) == (117_266, 4_952)
@@ -298,7 +304,7 @@ def test_coco_2017_is_declared_by_counts_and_categories(tmp_path, monkeypatch):
     monkeypatch.setitem(coco.PUBLISHED, "cells", facts.counts)
     said = cells(tmp_path / "out").spec().declaration
     assert said is not None and said.benchmark == "" and said.name == "cells"
-    assert "numbers of categories are others" in said.evidence
+    assert "category numbers differ" in said.evidence
     monkeypatch.setattr(coco, "CATEGORIES_OF_COCO", facts.category_ids)
     said = cells(tmp_path / "out").spec().declaration
     assert said is not None and (said.name, said.benchmark) == ("COCO 2017", "COCO 2017")
@@ -364,7 +370,7 @@ def test_images_in_both_splits_are_counted(tmp_path, capsys):
     twin = (source / "images" / "002.png").read_bytes()
     (source / "images" / "012.png").write_bytes(twin)
     assert prepare(source, tmp_path / "out") == 0
-    said = "1 of 3 images to evaluate are in the training split too"
+    said = "1 of 3 images of the evaluation split are also in the training split"
     assert said in capsys.readouterr().out
     declaration = cells(tmp_path / "out").spec().declaration
     assert declaration is not None and (overlap := declaration.overlap) is not None
@@ -410,7 +416,7 @@ def test_boxes_as_fractions_are_noted(tmp_path, capsys):
 
     changed_files(source, change)
     assert prepare(source, tmp_path / "out") == 0
-    assert "the boxes to train look like fractions of the image" in capsys.readouterr().out
+    assert "the boxes for train look like fractions of the image" in capsys.readouterr().out
 
 
 def test_an_orientation_mark_is_named(tmp_path, capsys):

@@ -156,8 +156,8 @@ def test_a_cmyk_photograph_is_converted():
     ("break_it", "message"),
     [
         (lambda root: (root / "train/stray.JPEG").write_bytes(b"x"), "outside the class folders"),
-        (lambda root: (root / "val/n09999999").mkdir(), "of no class that"),
-        (lambda root: (root / "val").rename(root / "other"), "holds no known form of ImageNet"),
+        (lambda root: (root / "val/n09999999").mkdir(), "in no class of"),
+        (lambda root: (root / "val").rename(root / "other"), "has no known form of ImageNet"),
         (lambda root: (root / "train/n00000000/folder").mkdir(), "is not a file"),
     ],
 )
@@ -255,7 +255,7 @@ def test_whole_photographs_are_cut_at_random(folders, whole, tmp_path, capsys):
     middle = cv2.resize(first[22:328, 47:353], (64, 64), interpolation=cv2.INTER_AREA)
     assert abs(evaluated - middle).mean() < 2
     assert prepare(folders, tmp_path / "out") == 0
-    with pytest.raises(DataError, match="holds squares, and data.form=photographs cuts whole"):
+    with pytest.raises(DataError, match="has squares, but data.form=photographs needs whole"):
         ImageNet(data_dir=str(tmp_path / "out"), form="photographs").spec()
     argv = ["train", "--experiment=imagenet_resnet50", f"--data.data_dir={whole}"]
     argv += ["--global_batch_size=4", "--batch_norm_group_size=4"]

@@ -113,7 +113,7 @@ def test_fields_that_do_not_fit_are_named(fields, named, tmp_path):
 
 def test_a_set_without_masks_is_refused(tmp_path):
     prepare(write_source(tmp_path / "source"), tmp_path / "out", "--masks=false")
-    with pytest.raises(DataError, match="has no masks, and data.mask_side=8 asks for them"):
+    with pytest.raises(DataError, match="has no masks, but data.mask_side=8 needs them"):
         cells(tmp_path / "out", mask_side=8).spec()
 
 

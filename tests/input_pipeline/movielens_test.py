@@ -78,7 +78,7 @@ def test_every_form_gives_the_same_split(form, packed, mark, tmp_path):
         ("-1\t2\t3\t4\n", 1, "is not a rating"),
         ("userId,movieId,rating,timestamp\n1,2,3,4\n1,3,3\n", 3, "is not a rating"),
         ("1\t2\t3\t4\n1\t3\t3\t5\n1\t2\t4\t6\n", 3, "rates item 2 again, after line 1"),
-        ("1\t2\t3\t4\n1\t3\t3\t5\n2\t4\t4\t6\n", 3, "user 2 has one rating"),
+        ("1\t2\t3\t4\n1\t3\t3\t5\n2\t4\t4\t6\n", 3, "user 2 has only one rating"),
         ("1\t2\t3\t4\n1\t3\t3\t5\n", 1, "user 1 rated every item"),
     ],
 )

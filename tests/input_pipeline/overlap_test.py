@@ -29,7 +29,7 @@ def test_images_of_an_npz(random, tmp_path, capsys):
     out = tmp_path / "out"
     flags = ["prepare", "--dataset=images", "--name=mine", f"--from={tmp_path / 'a.npz'}"]
     assert main([*flags, f"--out={out}"]) == 0
-    line = "note: 3 of 4 images to evaluate are in the training split too"
+    line = "note: 3 of 4 images of the evaluation split are also in the training split"
     assert capsys.readouterr().out.splitlines()[1] == line
     declaration = Images(name="mine", data_dir=str(out)).spec().declaration
     assert declaration is not None
@@ -47,7 +47,10 @@ def test_whole_photographs(random, tmp_path, capsys):
     shutil.copy(source / "train" / "cat" / "0.png", source / "val" / "cat" / "again.jpg")
     flags = ["prepare", "--dataset=images", "--name=mine", f"--from={source}", f"--out={out}"]
     assert main([*flags, "--form=photographs"]) == 0
-    assert "note: 1 of 2 images to evaluate are in the training" in capsys.readouterr().out
+    assert (
+        "note: 1 of 2 images of the evaluation split are also in the training"
+        in capsys.readouterr().out
+    )
 
 
 def test_sentence_pairs(tmp_path, capsys):
@@ -64,7 +67,10 @@ def test_sentence_pairs(tmp_path, capsys):
     ]
     sizes = ["--vocabulary_size=320", "--row_length=64", f"--out={tmp_path / 'out'}"]
     assert main(["prepare", "--dataset=parallel_text", *flags, *sizes]) == 0
-    assert "note: 2 of 4 pairs to evaluate are in the training split" in capsys.readouterr().out
+    assert (
+        "note: 2 of 4 pairs of the evaluation split are also in the training split"
+        in capsys.readouterr().out
+    )
 
 
 def test_questions(tmp_path, capsys):
@@ -73,7 +79,7 @@ def test_questions(tmp_path, capsys):
     flags = [f"--from={file}", f"--eval_from={file}", f"--out={tmp_path / 'out'}"]
     assert main(["prepare", "--dataset=squad", *flags]) == 0
     count = sum(len(p["qas"]) for article in TRAIN["data"] for p in article["paragraphs"])
-    assert f"note: {count} of {count} questions to evaluate" in capsys.readouterr().out
+    assert f"note: {count} of {count} questions of the evaluation split" in capsys.readouterr().out
 
 
 def test_arrays_of_a_person():

@@ -80,8 +80,11 @@ def fail(houses):
     [
         (lambda it: {**it, "price": it["price"].astype(float)}, "'price' is float64, but devices"),
         (lambda it: {**it, "name": np.array(["a"] * len(it["price"]))}, "'name' is <U1"),
-        (lambda it: {**it, "price": it["price"][1:]}, r"examples: rooms 7, price 6.*one number"),
-        (lambda it: {"price": it["price"][:0]}, "examples: price 0; wanted one number of 1 or"),
+        (
+            lambda it: {**it, "price": it["price"][1:]},
+            r"examples: rooms 7, price 6.*the same number",
+        ),
+        (lambda it: {"price": it["price"][:0]}, "examples: price 0; wanted the same number, 1 or"),
         (lambda it: {"price": it["price"].astype(int) + 2**40}, "'price' is int64, but devices"),
         (lambda it: {}, "returned dict; wanted arrays by name"),
         (lambda it: it["price"], "returned ndarray; wanted arrays by name"),
@@ -103,7 +106,7 @@ def test_arrays_that_change_between_two_reads_are_refused():
 
     data = houses_with(drift)
     data.spec()
-    with pytest.raises(DataError, match="returned other values than before; .* fixed seed"):
+    with pytest.raises(DataError, match="returned different values than before; .* fix the seed"):
         data.load("eval")
 
 
@@ -132,7 +135,9 @@ def test_a_class_without_arrays_is_told_what_is_missing():
     class Nothing(Arrays):
         TAG = "nothing"
 
-    with pytest.raises(DataError, match=r"Nothing has no method arrays\(self, split\).*docs/data"):
+    with pytest.raises(
+        DataError, match=r"Nothing has no method arrays\(self, split\).*docs/extending"
+    ):
         Nothing().spec()
 
 
@@ -224,9 +229,9 @@ def test_images_in_memory_that_do_not_fit(change, message):
     [
         ([0, 1, -1, 0], [0], "train label -1 of example 2 is out of range"),
         ([1, 2, 3, 4], [1], "labels begin at 1; they must count from 0"),
-        ([0, 10, 20, 30], [0], "has label 1, but 30 is one"),
+        ([0, 10, 20, 30], [0], "has label 1, but some have 30"),
         ([0, 1, 2, 2**30], [0], "label 1073741824 of example 3 is out of range"),
-        ([0, 0, 1, 1], [2], "label 2 is to be evaluated, but no image to train on has it"),
+        ([0, 0, 1, 1], [2], "the evaluation has label 2, but no training image has it"),
     ],
 )
 def test_labels_that_are_no_classes_are_refused(train, evaluated, message):
@@ -305,7 +310,7 @@ def test_a_folder_without_splits_is_divided_by_content(folder, tmp_path, capsys)
     (whole / "cat" / "twin.png").write_bytes((whole / "cat" / "0.png").read_bytes())
     flags = ["--name=pets", "--image_side=16"]
     assert prepare_images(whole, out, *flags) == 1
-    assert "holds no known form of pets" in capsys.readouterr().err
+    assert "has no known form of pets" in capsys.readouterr().err
     assert prepare_images(whole, out, *flags, "--eval_fraction=0.4") == 0
     said = capsys.readouterr().out
     spec = Images(name="pets", data_dir=str(out)).spec()
@@ -384,11 +389,11 @@ def test_an_npz_of_images(tmp_path, capsys):
         ),
         ({"classes": np.array(["zero"])}, "label 1 of example 1 is out of range 0 to 0"),
         ({"train_x": GREY / 255}, "images float64"),
-        ({"train_y": np.arange(9) % 3 * 10}, "no image to train on has label 1, but 20 is one"),
+        ({"train_y": np.arange(9) % 3 * 10}, "no training image has label 1, but some have 20"),
         ({"train_y": np.full(9, 2**62)}, "label 4611686018427387904 of example 0 is out of range"),
-        ({"train_y": np.arange(9) % 2}, "label 2 is to be evaluated, but no image to train on"),
-        ({"classes": np.array(list("abcd"))}, "no image to train on is of class 'd' (label 3)"),
-        ({"classes": np.array(list("aab"))}, "the class name 'a' is empty or stands twice"),
+        ({"train_y": np.arange(9) % 2}, "the evaluation has label 2, but no training image"),
+        ({"classes": np.array(list("abcd"))}, "no training image is in class 'd' (label 3)"),
+        ({"classes": np.array(list("aab"))}, "the class name 'a' is empty or repeated"),
         ({"classes": np.arange(3)}, "classes are int64 (3,); wanted texts [n]"),
         (
             {"train_x": np.zeros((9, 3, 8, 8), np.uint8), "test_x": np.zeros((4, 3, 8, 8), "u1")},

@@ -54,7 +54,7 @@ def test_default_place_is_where_a_run_looks(source: pathlib.Path, capsys, monkey
             "unknown flag --image_side; --help lists the flags",
         ),
         (("--dataset=squad", "--from=x"), "--eval_from is missing"),
-        (("--dataset=images", "--from=x"), "--name is missing: what the images shall be called"),
+        (("--dataset=images", "--from=x"), "--name is missing: name the images"),
         (("--dataset=images", "--name=x"), "--from is missing"),
         (("--dataset=images", "--from=x", "--name=cifar10"), "is the name of another dataset"),
         (("--dataset=images", "--from=x", "--name=../x"), "--name=../x must be up to 80 letters"),
@@ -64,11 +64,11 @@ def test_default_place_is_where_a_run_looks(source: pathlib.Path, capsys, monkey
         ),
         (
             ("--dataset=imagenet", "--from=x", "--form=photographs", "--image_side=64"),
-            "--image_side is for squares",
+            "--image_side needs squares",
         ),
         (
             ("--dataset=images", "--from=x.npz", "--name=x", "--image_side=64"),
-            "--image_side is for photographs",
+            "--image_side needs photographs",
         ),
         (
             ("--dataset=images", "--from=x", "--name=x", "--eval_fraction=1"),
@@ -136,4 +136,4 @@ def test_a_text_without_a_second_one_is_divided_by_its_documents(tmp_path, capsy
     assert not set(found["train"]) & set(found["eval"]) and 30 < len(found["eval"]) < 70
     assert f"tokens to evaluate in {len(found['eval'])} documents" in said
     both = ["--documents=blank_lines", f"--validation={tmp_path / 'text'}"]
-    assert "give one of them" in run(capsys, *flags, *both)[2]
+    assert "give only one of them" in run(capsys, *flags, *both)[2]

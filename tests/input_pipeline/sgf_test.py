@@ -29,17 +29,17 @@ def test_moves_are_points_row_by_row(tmp_path):
     ("text", "fault"),
     [
         ("", "does not end with ')'"),
-        ("hello", "letter 0 begins no property of SGF"),
+        ("hello", "letter 0 does not begin an SGF property"),
         (HEAD + ";B[aa];W[ba]", "does not end with ')'; the file is cut"),
-        (HEAD + ";B[aa];W[b", "begins no property of SGF; the file may be cut"),
+        (HEAD + ";B[aa];W[b", "does not begin an SGF property; the file may be cut short"),
         (HEAD + ")", "holds no move"),
         ("(;GM[1]SZ[19];B[aa])", "SZ[19]: the board must be 9 x 9"),
         ("(;GM[1];B[aa])", "has no SZ, so its board is 19 x 19; the board must be 9 x 9"),
-        ("(;GM[11]SZ[9];B[aa])", "GM[11]: is another game than Go, which is GM[1]"),
+        ("(;GM[11]SZ[9];B[aa])", "GM[11]: is not a game of Go (GM[1])"),
         (HEAD + "AB[aa][bb];W[cc])", "AB[aa]: sets up stones"),
         (HEAD + "HA[2];W[cc])", "HA[2]: gives a handicap"),
-        (HEAD + ";B[aa];W[];B[bb])", "move 2, W[]: a pass is not a move to predict"),
-        (HEAD + ";B[aa];W[tt])", "move 2, W[tt]: a pass is not a move to predict"),
+        (HEAD + ";B[aa];W[];B[bb])", "move 2, W[]: a pass cannot be predicted"),
+        (HEAD + ";B[aa];W[tt])", "move 2, W[tt]: a pass cannot be predicted"),
         (HEAD + ";B[aa];B[bb])", "move 2, B[bb]: it is the other player's turn"),
         (HEAD + ";W[aa])", "move 1, W[aa]: it is the other player's turn"),
         (HEAD + ";B[aa];W[aa])", "move 2, W[aa]: the point is taken"),
@@ -97,7 +97,11 @@ def test_a_comment_of_megabytes_needs_little_memory(end, tmp_path):
     path.write_text(HEAD + "C[" + "a" * 2**20 + end)
     try:
         tracemalloc.start()
-        with pytest.raises(DataError, match="begins no property") if not end else nullcontext():
+        with (
+            pytest.raises(DataError, match="does not begin an SGF property")
+            if not end
+            else nullcontext()
+        ):
             assert sgf.read_moves(path, 9, 18) == [0]
         assert tracemalloc.get_traced_memory()[1] < 20 * 2**20
     finally:
@@ -107,7 +111,7 @@ def test_a_comment_of_megabytes_needs_little_memory(end, tmp_path):
 def test_a_folder_of_games(tmp_path):
     with pytest.raises(MissingDataError, match="no such directory"):
         GoGames(data_dir=str(tmp_path / "none")).spec()
-    with pytest.raises(DataError, match="holds 0 files"):
+    with pytest.raises(DataError, match="has 0 files"):
         GoGames(data_dir=str(tmp_path)).spec()
     (tmp_path / "a.sgf").write_text(HEAD + ";B[aa];W[bb];B[cc])")
     (tmp_path / "b.sgf").write_text(HEAD + ";B[dd])")

@@ -130,7 +130,7 @@ ANSWER = (*QUESTION, "answers", 0)
         (changed(TRAIN, "data", 1, paragraphs={}), r"data\[1\].paragraphs: Expected array"),
         (changed(TRAIN, *QUESTION[:4], context=" "), "'Ada', paragraph 1: the context is empty"),
         (changed(TRAIN, *QUESTION, id=7), r"qas\[1\].id: Expected str, got int"),
-        (changed(TRAIN, *QUESTION, id="a1"), "article 'Ada': question 'a1' is there twice"),
+        (changed(TRAIN, *QUESTION, id="a1"), "article 'Ada': question 'a1' appears twice"),
         (changed(TRAIN, *QUESTION, question=""), "question 'a2': the question is empty"),
         (changed(TRAIN, *QUESTION, answers=[]), "question 'a2': has no answer"),
         (
@@ -181,12 +181,12 @@ def test_vectors(prepared, tmp_path, monkeypatch):
     [
         ("house 1 2\nbob 3\n", ":2: 1 values and 2 in line 1"),
         ("400000 300\n\nhouse 1 2\n", ":2: 0 values and 1 in line 1"),
-        ("house 1 2\nhouse  1\nbob  1\n", ":3: a value is not a number"),
-        ("house 1 nan\n", ":1: a value is not a number"),
-        ("house 1 x\n", ":1: a value is not a number"),
-        ("house 1 1e9\n", ":1: a value is not a number that float16 holds"),
-        ("nothing 1 2\n", "has a vector of none of"),
-        ("", "has a vector of none of"),
+        ("house 1 2\nhouse  1\nbob  1\n", ":3: a value is not a float16 number"),
+        ("house 1 nan\n", ":1: a value is not a float16 number"),
+        ("house 1 x\n", ":1: a value is not a float16 number"),
+        ("house 1 1e9\n", ":1: a value is not a float16 number"),
+        ("nothing 1 2\n", "has no vector for any of"),
+        ("", "has no vector for any of"),
     ],
 )
 def test_wrong_vectors_are_one_line_before_the_clock(text, words, prepared, tmp_path, capsys):
@@ -224,7 +224,7 @@ def test_the_whole_of_squad(test_data, tmp_path):
     small = dataclasses.replace(load_experiment("squad_small").data, data_dir=data.data_dir)
     counted = small.spec()
     assert small.published_spec() == dataclasses.replace(counted, fingerprint=NO_FINGERPRINT)
-    with pytest.raises(MissingDataError, match="known of prepared data alone"):
+    with pytest.raises(MissingDataError, match="known only from prepared data"):
         Squad(context_length=100).published_spec()
     part = Squad(data_dir=str(tmp_path / "squad"), eval_articles=8).spec()
     assert part.declaration is not None and not part.declaration.benchmark

@@ -110,7 +110,7 @@ def test_any_labelled_images_are_read_under_their_name(imagenet_directory, tmp_p
     with pytest.raises(DataError, match="no fish there, neither prepared"):
         Images(name="fish", data_dir=str(imagenet_directory), image_side=64).spec()
     assert main([*argv, f"--from={imagenet_directory}"]) == 1
-    assert "holds no known form of fish" in capsys.readouterr().err
+    assert "has no known form of fish" in capsys.readouterr().err
 
 
 def test_a_damaged_imagenet_is_refused_in_one_line(imagenet_directory, tmp_path, monkeypatch):

@@ -84,7 +84,7 @@ def test_documents_become_the_tokenizers_own_tokens(tmp_path, capsys):
     ):
         shards(tmp_path).token_text()
     byte_level(tmp_path / "out" / "tokenizer.json", begins=False)
-    with pytest.raises(Exception, match="is another tokenizer than vocabulary.json names"):
+    with pytest.raises(Exception, match="is not the tokenizer that vocabulary.json names"):
         shards(tmp_path).token_text()
 
 
@@ -151,12 +151,14 @@ def test_a_wrong_tokenizer_is_one_line_and_nothing_is_written(
 def test_a_tokenizer_that_begins_no_text_needs_a_separator(tmp_path, capsys):
     byte_level(tmp_path / "tokenizer.json", begins=False)
     assert main(command(tmp_path)) == 1
-    assert "give the token that begins a document as --separator=TOKEN" in capsys.readouterr().err
+    assert (
+        "choose the token that begins a document with --separator=TOKEN" in capsys.readouterr().err
+    )
     assert main(command(tmp_path, "--separator=<|end|>")) == 0
     assert shards(tmp_path).spec().separator == 1
     argv = [part for part in command(tmp_path, "--separator=a") if "--tokenizer" not in part]
     assert main(argv) == 2
-    assert "--separator is of --tokenizer" in capsys.readouterr().err
+    assert "--separator needs --tokenizer" in capsys.readouterr().err
 
 
 def chained(fields, *, letters=100, steps=4):

@@ -242,7 +242,7 @@ def test_photographs_and_accumulated_gradients_are_exported(trained, tmp_path):
 def test_only_a_benchmark_s_own_data_are_exported(made_up, tmp_path, capsys, form):
     argv = [f"--format={form}", "--submitter=L", f"--out={tmp_path / 'out'}"]
     made = retold(made_up, tmp_path / "made", 5, on_data())
-    reason = "its data are images made from a seed: no published set of a benchmark is compared"
+    reason = "its data are images made from a seed: it is not compared"
     assert reason in error_of(capsys, *argv, str(made))
     words = {"name": "300 + 60 images in 6 classes, not ImageNet", "evidence": "6 classes"}
     photographs = retold(made_up, tmp_path / "photographs", 5, on_data(**words))

@@ -101,7 +101,7 @@ def test_a_class_that_extends_one_of_ours_is_trained_by_its_own_build():
     # Its rate does not end with the run, so time alone may end that.
     timed = dataclasses.replace(mine, num_epochs=0.0, max_seconds=9.0, schedule=Halves())
     timed.validate(SPEC)
-    with pytest.raises(ConfigError, match="num_epochs=0 gives the run no length"):
+    with pytest.raises(ConfigError, match="num_epochs=0 leaves the run without a length"):
         dataclasses.replace(timed, schedule=WarmupCosine()).validate(SPEC)
 
 

@@ -314,7 +314,7 @@ def test_a_database_of_mlflow(tmp_path):
     assert math.isnan(before.trials[1].evaluations[0].value)
     assert [trial.name for trial in after.trials] == ["late dd44dd44"]
     (tmp_path / "other.db").write_bytes(b"no database, of any kind at all" * 9)
-    with pytest.raises(RunError, match="cannot read .* as a database of MLflow: file is not a"):
+    with pytest.raises(RunError, match="cannot read .* as an MLflow database: file is not a"):
         is_other_log(tmp_path / "other.db")
 
 

@@ -24,7 +24,7 @@ def test_a_copy_of_a_log_is_no_further_trial(tmp_path, capsys):
     side = write_side(tmp_path / "a", normal(3.0, 0.1, 5))
     (side / "z.jsonl").write_text((side / "run_0.jsonl").read_text())
     assert main(["compare", str(side), str(side)]) == 1
-    assert "z.jsonl has the evaluations of run_0.jsonl" in capsys.readouterr().err
+    assert "z.jsonl is a copy of run_0.jsonl" in capsys.readouterr().err
     (side / "z.jsonl").unlink()
     assert main(["compare", str(side), str(side)]) == 2
     assert "5 of the 5 trials of B are also in A" in capsys.readouterr().err

@@ -117,7 +117,7 @@ def test_a_compiler_that_fails_is_said_to(tmp_path):
 @pytest.mark.parametrize(("file", "end"), [(0, 0), (0, 50), (0, -3), (1, 0), (1, 50), (2, 90)])
 def test_files_that_are_cut_short_are_no_program(file, end, tmp_path):
     files = [(name, text[:end] if i == file else text) for i, (name, text) in enumerate(FILES)]
-    with pytest.raises(RunError, match="not whole: is the disk"):
+    with pytest.raises(RunError, match="incomplete: is the disk"):
         assigned(Lowered(files), {}, tmp_path / "cut")
     with pytest.raises(RunError, match="not whole"):
         assigned(Lowered(), {}, tmp_path / "none")

@@ -224,5 +224,5 @@ def test_a_chip_without_a_dtype_says_so():
         for dtype, bits in (("float8", 8), ("float4", 4))
     )
     assert eight == pytest.approx(2 * four)
-    with pytest.raises(RunError, match="no peak of Cloud TPU v5e is known for float8"):
+    with pytest.raises(RunError, match="Cloud TPU v5e has no known peak for float8"):
         terms(model, arranged("v5e:8", products="float8"))

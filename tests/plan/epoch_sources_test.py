@@ -49,10 +49,10 @@ def test_trials_of_another_recipe_widen_and_of_another_task_say_nothing():
     optimizer = dataclasses.replace(DIGITS.optimizer, base_learning_rate=0.1)
     recipe = known(dataclasses.replace(DIGITS, optimizer=optimizer), DIGITS)
     assert recipe.spread == pytest.approx(math.hypot(known().spread, epochs.RECIPES))
-    assert "of another optimizer.base_learning_rate" in recipe.basis
+    assert "with another optimizer.base_learning_rate" in recipe.basis
     harder = (dataclasses.replace(DIGITS.targets[0], value=0.999),)
     other = known(dataclasses.replace(DIGITS, targets=harder), DIGITS)
-    assert other.mean is None and "trials were of another targets.0.value" in other.basis
+    assert other.mean is None and "trials had another targets.0.value" in other.basis
     begun = known(dataclasses.replace(DIGITS, initialize_from="runs/a"), DIGITS)
     assert begun.mean is None and "initialize_from" in begun.basis
     # The dtype of a device and the parts of a batch are accounted for elsewhere.
@@ -98,7 +98,7 @@ def test_settings_that_are_no_reference_s_widen_its_epochs():
     same = known(llama, batch=32, train_examples=4_760_742)
     other = known(faster, llama, batch=32, train_examples=4_760_742)
     assert other.spread == pytest.approx(math.hypot(same.spread, epochs.RECIPES))
-    assert "of another optimizer.base_learning_rate: their interval is widened" in other.basis
+    assert "with another optimizer.base_learning_rate: the interval is widened" in other.basis
     moved = known(faster, llama, batch=64, train_examples=4_760_742)
     assert moved == known(llama, batch=64, train_examples=4_760_742)
 
@@ -119,4 +119,4 @@ def test_without_trials_and_results_both_reasons_are_given():
     record = load_experiment("cifar10_record")
     found = known(record, batch=record.global_batch_size, train_examples=50_000)
     assert found.mean is None and "none reached the target" in found.basis
-    assert "no official result says" in found.basis
+    assert "no official result has" in found.basis

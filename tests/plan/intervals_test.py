@@ -65,7 +65,7 @@ def test_epochs_widen_beyond_their_batches_and_end_at_a_factor_of_four():
     inside, near, far = (_official(batch, 0.759) for batch in (largest, 2 * largest, 5 * largest))
     assert near.spread == pytest.approx(math.hypot(inside.spread, epochs.error_outside(1)))
     assert "widened" in near.basis and "widened" not in inside.basis
-    assert far.mean is None and "three doublings beyond, 1 in 10 predictions" in far.basis
+    assert far.mean is None and "at three doublings, 1 in 10 predictions" in far.basis
 
 
 def test_a_step_widens_with_each_doubling_beyond_the_observed_sizes():
@@ -97,8 +97,8 @@ def test_a_budget_is_called_short_only_below_the_interval():
         caveats(experiment, Epochs(mean=mean, spread=spread, basis=""))
         for mean, spread in ((120, 0.1), (77, 0.3), (50, 0.1))
     )
-    assert any("a run that needs more, of the interval of 98.2 to 147," in line for line in far)
-    assert any("a run that needs more, of the interval of 42.3 to 140," in line for line in open_)
+    assert any("a run that needs more (the interval is 98.2 to 147)" in line for line in far)
+    assert any("a run that needs more (the interval is 42.3 to 140)" in line for line in open_)
     assert not any("budget" in line for line in enough)
 
 

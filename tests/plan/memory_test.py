@@ -136,7 +136,7 @@ def test_the_command_says_what_fits_and_what_fills_it(answers, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split()[:5] == ["h100:8", "64", "yes", "17.4", "GB"]
     assert "dense/dot_general" in "\n".join(lines)
-    assert "h100:8 batch 512: to fit, XLA runs 3 kernels of train step again" in "\n".join(lines)
+    assert "h100:8 batch 512: to fit, XLA recomputes 3 kernels of train step" in "\n".join(lines)
     assert any(line.startswith("h100:8 batch 768: does not fit: ") for line in lines)
     assert any(line.startswith("k80:1: ") for line in lines)
     assert main([*command[:3], "--on=h100:8", "--json"]) == 0

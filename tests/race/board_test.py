@@ -80,7 +80,7 @@ def test_a_verdict_on_another_recipe_is_none(tmp_path):
 
 
 def test_a_damaged_verdict_and_an_empty_folder_are_one_line(tmp_path):
-    with pytest.raises(ConfigError, match="holds no entry"):
+    with pytest.raises(ConfigError, match="has no entry"):
         board.read_board(tmp_path)
     folder, _ = write_entry(tmp_path)
     (folder.parent / "verdicts").mkdir()

@@ -90,7 +90,7 @@ def test_a_difference_below_the_spread_is_a_tie(tmp_path, runs):
     folder, _ = write_entry(tmp_path)
     runs.times["mine"], runs.spread = 9.99, 0.05
     verdict, _ = verified(folder)
-    assert verdict.word == "tie" and "mine is a tie with the baseline" in verdict.text()
+    assert verdict.word == "tie" and "mine ties with the baseline" in verdict.text()
 
 
 def test_a_small_lead_is_a_tie_until_enough_rounds_exclude_the_misses_they_hide(tmp_path, runs):
@@ -106,7 +106,7 @@ def test_a_small_lead_is_a_tie_until_enough_rounds_exclude_the_misses_they_hide(
     runs.times["second"] = 9.0
     verdict, _ = verified(folder, rounds=80)
     assert (verdict.word, verdict.tries) == ("accepted", 2)
-    with pytest.raises(ConfigError, match="--rounds=5: digits takes 20 at least"):
+    with pytest.raises(ConfigError, match="--rounds=5: digits needs at least 20"):
         verified(write_entry(tmp_path, "third", changes="num_epochs=16,")[0], rounds=5)
 
 
@@ -187,7 +187,7 @@ def test_a_baseline_that_fails_judges_nothing(tmp_path, runs):
     for failing in ({"times": {**TIMES, "the baseline": 0.0}}, {"unmeasured": "the baseline"}):
         vars(runs).update(times=dict(TIMES), unmeasured="")
         vars(runs).update(failing)
-        with pytest.raises(RunError, match="the baseline failed, so that nothing is judged"):
+        with pytest.raises(RunError, match="the baseline failed, so nothing was judged"):
             verified(folder)
     assert verdict_of(folder) is None
 
@@ -302,11 +302,11 @@ def test_nothing_runs_where_a_verdict_cannot_be_made_or_written(tmp_path, runs, 
 
     with monkeypatch.context() as here:
         here.setattr(judge, "VERDICTS", "mine/entry.json")
-        refused("no verdict can be written in .*entry.json")
+        refused("cannot write a verdict in .*entry.json")
     monkeypatch.setattr(judge.rules, "check", lambda *_: None)
-    refused("these are not the data of the track digits: their fing", data_fingerprint="0" * 16)
+    refused("these are not the data of track digits: their finger", data_fingerprint="0" * 16)
     monkeypatch.setattr(judge.devices, "gpus", list)
-    refused("digits is judged on a GPU, and none is here", platform="gpu")
+    refused("digits is judged on a GPU, and this machine has none", platform="gpu")
     monkeypatch.setattr(sandbox, "check", none)
     refused("there is no bubblewrap")
     assert runs.count == 0 and not (tmp_path / "entries" / "verdicts").exists()

@@ -183,7 +183,7 @@ def test_at_a_budget_of_seconds_a_run_is_ended_and_what_it_saved_is_measured(cou
         ("os.symlink('/race/data/train_label.npy', f'{out}/logits.npy'); done()", "not plain"),
         ("os.mkfifo(f'{out}/logits.npy'); done()", "not plain"),
         ("os._exit(3)", "it ended"),
-        ("print('finished', flush=True); time.sleep(9)", "out of turn"),
+        ("print('finished', flush=True); time.sleep(9)", "other than the expected line"),
     ],
 )
 def test_a_program_that_breaks_its_word_is_refused(course, code, line):
@@ -235,7 +235,7 @@ def test_a_program_sees_no_true_class_and_other_names_each_round(course):
 def test_a_program_is_submitted_with_its_modules_and_races_where_it_may(tmp_path):
     folder = tmp_path / "kernel"
     folder.mkdir()
-    with pytest.raises(ConfigError, match="holds no program: it has no run.py"):
+    with pytest.raises(ConfigError, match="has no program: it lacks run.py"):
         submit.submit(folder, track="digits", out=tmp_path / "entries" / "kernel")
     (folder / "run.py").write_text("import rates\n")
     (folder / "rates.py").write_text("RATE = 0.1\n")
@@ -243,10 +243,10 @@ def test_a_program_is_submitted_with_its_modules_and_races_where_it_may(tmp_path
     assert (entry.name, entry.code, entry.source) == ("kernel", "program", "run.py")
     assert sorted(entry.files) == ["source/rates.py", "source/run.py"]
     assert read_entry(tmp_path / "entries" / "kernel").recipe == entry.recipe
-    with pytest.raises(RuleError, match="wikipedia_bytes takes no program"):
+    with pytest.raises(RuleError, match="wikipedia_bytes accepts no program"):
         submit.submit(folder, track="wikipedia_bytes", out=tmp_path / "entries" / "other")
     (folder / "data.py").write_text(f"DATA = '{np.random.default_rng(0).bytes(20_000).hex()}'")
-    with pytest.raises(RuleError, match="at most 10,000 may race"):
+    with pytest.raises(RuleError, match="at most 10,000 are allowed"):
         submit.submit(folder, track="digits", out=tmp_path / "entries" / "large")
 
 

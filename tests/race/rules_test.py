@@ -74,9 +74,9 @@ SIGNS = "optimizer=Signs(base_learning_rate=0.1),"
     [
         (
             {"changes": SIGNS, "more": f"{OPTIMIZER}# {WEIGHTS}"},
-            "code: source and fields pack to 1",
+            "code: source and fields compress to 1",
         ),
-        ({"changes": f"xla_options=('--xla={WEIGHTS}',),"}, "at most 10,000 may race"),
+        ({"changes": f"xla_options=('--xla={WEIGHTS}',),"}, "at most 10,000 are allowed"),
         ({"changes": "model=Mine(),", "more": MODEL}, "code: model=mine: the weights are measured"),
         ({"changes": "data=own.Digits(split_seed=1),"}, "track: data.split_seed is 1, and"),
         ({"changes": "targets=(own.Target(value=0.5),),"}, "track: targets.0.value is 0.5"),
@@ -124,14 +124,14 @@ def test_a_source_that_was_changed_is_refused_or_another_recipe(tmp_path):
 def test_links_and_floods_of_files_are_refused_unread(tmp_path):
     folder, _ = write_entry(tmp_path)
     (folder / "source" / "data.py").symlink_to("/etc/passwd")
-    assert "'source/data.py' is not a file of an entry" in fault_of(folder)
+    assert "'source/data.py' does not belong to an entry" in fault_of(folder)
     (folder / "source" / "data.py").unlink()
     (folder / "weights.npz").write_bytes(b"1")
-    assert "'weights.npz' is not a file of an entry" in fault_of(folder)
+    assert "'weights.npz' does not belong to an entry" in fault_of(folder)
     (folder / "weights.npz").unlink()
     for number in range(entries.MOST_FILES):
         (folder / "source" / f"m{number}.py").touch()
-    assert "holds more than 1,000 files" in fault_of(folder)
+    assert "has more than 1,000 files" in fault_of(folder)
 
 
 def test_a_part_that_an_entry_leaves_out_is_what_a_run_takes(tmp_path):
@@ -199,7 +199,9 @@ def test_a_budget_of_examples_is_counted_and_takes_no_code_of_ones_own(tmp_path)
     longer = dataclasses.replace(entry, experiment={**entry.experiment, "num_epochs": 6.0})
     with pytest.raises(ConfigError, match="budget: it trains on 5,440 examples; at most 5,000"):
         rules.check_budget(longer, track, spec)
-    with pytest.raises(ConfigError, match="takes no code of one's own: only DawnJAX's counts"):
+    with pytest.raises(
+        ConfigError, match="accepts no code of your own: only DawnJAX's can be counted"
+    ):
         write_entry(tmp_path, "own", track=track.name, changes=SIGNS, more=OPTIMIZER)
 
 

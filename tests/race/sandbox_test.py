@@ -89,8 +89,8 @@ def test_a_process_inside_reaches_nothing(tmp_path, monkeypatch):
         ("open('/tmp/x', 'wb').write(bytes(2**25))", r"it ended: OSError: \[Errno 27\]"),
         ("import sys; print('x' * 2**25, file=sys.stderr)", "it ended: "),
         ("import sys; sys.exit('no such thing')", "it ended: no such thing"),
-        ("print('?')", "it spoke out of turn"),
-        ("while True: print('x', end='')", "it said too much"),
+        ("print('?')", "it printed something other than the expected line"),
+        ("while True: print('x', end='')", "it printed too much"),
     ],
 )
 @pytest.mark.waits
@@ -126,7 +126,7 @@ def made(code):
 def test_what_is_no_plain_small_folder_is_not_kept(code, tmp_path):
     with boxed(made(code)) as process:
         process.expect(b"done")
-        with pytest.raises(LimitError, match="it saved|what it saved cannot be read"):
+        with pytest.raises(LimitError, match="it saved|its saved files cannot be read"):
             process.end_and_keep(tmp_path / "kept", "c")
     assert not (tmp_path / "kept").exists()
 
@@ -151,7 +151,7 @@ def test_a_machine_or_user_that_cannot_judge_is_told_what_to_do(tmp_path, monkey
     refused("a judge must not run as root.*podman", "os.geteuid", lambda: 0)
     refused("no .*apt-get install", "shutil.which", lambda *_, **__: None)
     refused(
-        "nothing bounds the memory.*systemd-run",
+        "nothing limits the memory.*systemd-run",
         "dawnjax.race.sandbox.is_bounded",
         lambda: False,
         track_needs_bounds=True,
@@ -192,5 +192,5 @@ def test_a_child_that_died_before_it_was_held_is_one_line(tmp_path, monkeypatch)
     )
     dying.chmod(0o755)
     monkeypatch.setattr(sandbox.shutil, "which", lambda *_, **__: str(dying))
-    with pytest.raises(ConfigError, match="makes no sandbox here: it ended: no namespace"):
+    with pytest.raises(ConfigError, match="cannot make a sandbox here: it ended: no namespace"):
         sandbox.check()

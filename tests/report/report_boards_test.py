@@ -185,19 +185,19 @@ def test_own_runs_on_published_data_stand_among_official_entries():
     assert board_sources([official, ours]) == [ours.source, official.source]
     assert boards.why_none_is_comparable([official, ours]) == ""
     for fields, why in (
-        ({"published": ""}, "no benchmark of DAWNBench here is on its data, CIFAR-10"),
+        ({"published": ""}, "no DAWNBench benchmark here uses its data, CIFAR-10"),
         (
             {"target": Target(metric="top_1_accuracy", value=0.9)},
             "its target is top_1_accuracy at least 0.9, and CIFAR10 asks for "
             "top1Accuracy at least 94",
         ),
         ({"benchmark": "cifar10_record, fine-tuned"}, "it begins with trained parameters"),
-        ({"published": "ImageNet"}, "no benchmark of DAWNBench here is on its data"),
+        ({"published": "ImageNet"}, "no DAWNBench benchmark here uses its data"),
     ):
         other = dataclasses.replace(ours, **fields)
         assert board_sources([official, other]) == [official.source]
         said = summary.conclusions(inputs.Inputs((official, other)))[0]
-        assert said.startswith("None of your runs is comparable with the official entries (")
+        assert said.startswith("Your runs cannot be compared with the official entries (")
         assert why in said
 
 
@@ -223,7 +223,7 @@ def test_own_runs_of_an_mlperf_benchmark_have_a_rank_if_their_data_are_its_own()
     ):
         [board] = [b for b in boards.boards([official, other]) if b.title.startswith("MLPerf")]
         assert len(board.rows) == 1
-    for named, why in (("", "is none"), ("bert", "is bert, which no entry here is of")):
+    for named, why in (("", "is none"), ("bert", "is bert, but no entry here belongs to it")):
         other = dataclasses.replace(ours, official=named)
         said = boards.why_none_is_comparable([official, other])
         assert f"(c4_llama31_8b: the mlperf_benchmark of its experiment {why})" in said

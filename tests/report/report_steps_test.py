@@ -165,7 +165,7 @@ def test_the_page_of_one_run_answers_on_its_first_screen_and_is_short(tmp_path):
     report = report_of(tmp_path / "run", [host(0, utilization=used)])
     top = report.html[: report.html.index("<section")]
     assert "<dd>reached</dd>" in top and "<dd>10 s</dd>" in top
-    assert "one trial: how much it varies is not known" in top
+    assert "one trial: its variation is not known" in top
     writing.write(report, tmp_path)
     (tmp_path / "probe.html").write_text(
         "<p id=told></p><iframe src=index.html width=1400 height=900></iframe><script>"

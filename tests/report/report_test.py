@@ -346,7 +346,7 @@ def test_each_of_41_trials_that_reached_is_drawn():
     assert section is not None
     [figure] = section.blocks
     assert isinstance(figure, Figure)
-    assert "41 trials, drawn one by one" in figure.summary
+    assert "41 trials, drawn separately" in figure.summary
     assert figure.draw(640.0).body().count("end of a trial") == 41
 
 

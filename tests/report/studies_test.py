@@ -31,7 +31,7 @@ def test_a_grid_names_its_best_arm_and_the_fields_of_each(grid, tmp_path):
     assert main(["report", str(grid), f"--out={tmp_path / 'page'}"]) == 0
     page = (tmp_path / "page" / "index.html").read_text()
     assert "Best of 4 arms: global_batch_size=32 num_epochs=4, 10 s" in page
-    assert "the same trials chose it, so expect more on fresh seeds" in page
+    assert "the same trials chose it, so expect a longer time on fresh seeds" in page
     rows = json.loads((tmp_path / "page" / "tables" / "study_1.json").read_text())["rows"]
     assert [(row["config.global_batch_size"], row["config.num_epochs"]) for row in rows] == [
         (32, 3), (32, 4), (64, 3), (64, 4),

@@ -184,7 +184,7 @@ def test_a_ladder_in_seconds_is_judged_without_disturbed_trials_too(tmp_path, al
         ((1.1, 1.2, 1.3), "gain", "the gain grows: .*; B is better at each size; from"),
         ((0.7, 0.8, 0.9), "loss", "the loss shrinks: .*; B is worse at each size; from"),
         ((0.9, 0.8, 0.7), "loss", "the loss grows: .*; B is worse at each size; from"),
-        ((1.0, 1.0, 1.0), "none", "the difference holds: .*; no gain is shown at any size; from"),
+        ((1.0, 1.0, 1.0), "none", "the difference holds: .*; no size shows a gain; from"),
         ((0.8, 1.0, 1.2), "some", "the gain grows: .*; no gain is shown at 1,000,000 and "),
     ],
 )
@@ -219,11 +219,11 @@ def test_a_ladder_is_judged_after_all_its_trials(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ((), "how large its model is is not told; give --sizes=N,N,N"),
-        (("--sizes=1,2",), "2 sizes are given for 3 pairs of sides"),
-        (("--sizes=1,1,2",), "numbers above 0, each once"),
-        (("--sizes=nan,1,2",), "finite numbers above 0, each once"),
-        (("--sizes=1,2,inf",), "finite numbers above 0, each once"),
+        ((), "the size of its model is not recorded; give --sizes=N,N,N"),
+        (("--sizes=1,2",), "2 sizes were given for 3 pairs of sides"),
+        (("--sizes=1,1,2",), "finite numbers above 0"),
+        (("--sizes=nan,1,2",), "different finite numbers above 0"),
+        (("--sizes=1,2,inf",), "different finite numbers above 0"),
         (("--sizes=1,2,x",), "--sizes=x is not a number"),
         (("--sizes=1,2,3", "--at=tokens=1", "--at=tokens=2"), "judged at one budget"),
     ],

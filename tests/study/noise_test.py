@@ -73,8 +73,8 @@ def test_equal_times_on_no_known_grid_tell_no_noise(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("finals", "flags", "said"),
     [
-        ([3.0], (), "the trials do not show how they vary"),
-        ([3.0, 3.1], ("--target=2.0",), "no two trials reached"),
+        ([3.0], (), "the trials show no variation"),
+        ([3.0, 3.1], ("--target=2.0",), "fewer than two trials reached"),
         ([3.0, 3.1], ("--at=steps=500",), "2 of 2 trials have no value there"),
     ],
 )

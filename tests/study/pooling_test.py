@@ -29,7 +29,7 @@ def test_thresholds_are_read_from_the_same_trials(tmp_path):
     assert [len(row.trials) for row in found.arms] == [2, 2]
     assert [row.name for row in found.arms] == ["top_1_accuracy 0.4", "top_1_accuracy 0.95"]
     [section] = studies_sections([found])
-    assert "2 of 2 planned trials of digits are over" in section.lead[0]
+    assert "2 of 2 planned trials of digits have ended" in section.lead[0]
     # No evaluation without a number reaches, and the other targets are aside.
     [plan, _] = ordered
     first, second, third = runs[plan].evaluations
@@ -58,7 +58,7 @@ def test_a_trial_of_unknown_length_leaves_an_arm_without_an_expected_time(tmp_pa
     }
     first, second = figures(study, of_arms, runs, tmp_path).arms
     assert (first.reached, first.figures.expected_seconds) == ("1 of 2", None)
-    assert first.time_text == "how long a trial ran is not known"
+    assert first.time_text == "the length of a trial is not known"
     assert first.cautions == [f"{first.time_text}, so it has no expected time"]
     assert second.verdict is None and not second.cautions
 
@@ -70,10 +70,12 @@ def test_an_arm_on_different_machines_says_so(tmp_path, capsys):
     runs = trials_over(ordered, tmp_path / "s", {})
     first, second = figures(study, of_arms, runs, tmp_path / "s").arms
     [said] = first.cautions
-    assert said.startswith("its times are of different machines (8 x tpu v4 on 2 hosts; 8 x tpu v5")
+    assert said.startswith(
+        "its times come from different machines (8 x tpu v4 on 2 hosts; 8 x tpu v5"
+    )
     assert second.cautions == [
-        "the first arm alone ran with 8 x tpu v5 on 2 hosts, "
-        "so its ratio is not of the recipes alone"
+        "only the first arm ran with 8 x tpu v5 on 2 hosts, "
+        "so its ratio reflects more than the recipes"
     ]
     StudyFolder(tmp_path / "s").write(study, of_arms)
     assert main(["report", str(tmp_path / "s"), f"--out={tmp_path / 'page'}"]) == 0
@@ -88,9 +90,9 @@ def test_a_verdict_on_arms_of_different_machines_says_so(tmp_path):
     runs = trials_over(ordered, tmp_path / "s", {})
     found = figures(study, of_arms, runs, tmp_path / "s")
     first, second = found.arms
-    said = "it alone ran with 8 x tpu v5 on 2 hosts, jax 0.10.1, "
-    said += "the first arm alone ran with 8 x tpu v4 on 2 hosts, jax 0.10.2, "
-    said += "so its ratio is not of the recipes alone"
+    said = "only it ran with 8 x tpu v5 on 2 hosts, jax 0.10.1, "
+    said += "only the first arm ran with 8 x tpu v4 on 2 hosts, jax 0.10.2, "
+    said += "so its ratio reflects more than the recipes"
     assert first.cautions == [] and second.cautions == [said]
     assert said in text_of(found)
     assert found.to_json()["arms"][1]["elsewhere"] in said
@@ -131,4 +133,4 @@ def test_what_holds_for_several_arms_is_said_once(tmp_path):
     both = "num_epochs=4, num_epochs=5"
     why, elsewhere = (line for line in text_of(found).splitlines() if both in line)
     assert why.startswith(f"{both} (B) beside num_epochs=3 (A): the study first looks after")
-    assert elsewhere.startswith(f"arms {both}: it alone ran with 8 x tpu v5")
+    assert elsewhere.startswith(f"arms {both}: only it ran with 8 x tpu v5")

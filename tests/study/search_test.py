@@ -97,7 +97,7 @@ def test_a_recipe_that_cannot_be_trained_is_drawn_past_and_a_value_only_once():
     chose = [trial.arm.name for trial, _, _ in search if trial.chooses]
     assert sorted(chose) == ["num_epochs=1", "num_epochs=3", "num_epochs=4"]
     endless = run_search(study, lambda trial: (ended_after(10.0), ""), lambda arm: False)
-    with pytest.raises(ConfigError, match="gave no new recipe that can be trained"):
+    with pytest.raises(ConfigError, match="gave no new trainable recipe"):
         next(endless)
 
 
@@ -110,7 +110,7 @@ def test_where_no_trial_reaches_there_is_no_winner():
 def test_a_trial_that_did_not_begin_ends_the_search():
     pytest.importorskip("optuna", reason="Optuna is not installed")
     study = Study(kind="search", axes=(RATE,), search="random", trials=5)
-    with pytest.raises(RunError, match=r"no data; a search cannot choose without it"):
+    with pytest.raises(RunError, match=r"no data; a search needs it"):
         next(run_search(study, lambda trial: (None, "no data"), lambda arm: True))
 
 
@@ -176,8 +176,8 @@ def test_figures_say_which_seeds_chose_and_which_judged(searched):
     assert (found.chose, found.judged, found.trials) == ([0], [1, 2], 3)
     assert [r["choosing_seconds"] for r in found.recipes] == [10.0, 30.0, None]
     assert found.sentence() == (
-        "3 of 3 trials of 3 recipes, on seed 0, chose num_epochs=5; seeds 1 to 2, which chose "
-        "nothing, judge it"
+        "3 of 3 trials of 3 recipes, on seed 0, chose num_epochs=5; seeds 1 to 2, which did not "
+        "choose it, judge it"
     )
 
 
@@ -190,7 +190,7 @@ def test_trials_that_chose_are_in_no_entry_comparison_or_export(searched, tmp_pa
     assert entries.problems == ("3 trials chose a recipe in a search: their times are not results",)
     assert main(["compare", str(out / "trials" / arms[0].folder), str(out)]) == 2
     line = capsys.readouterr().err
-    assert "holds only trials by which a search chose its recipe" in line and line.count("\n") == 1
+    assert "has only the trials that chose a search's recipe" in line and line.count("\n") == 1
     run = out / "trials" / arms[1].folder / "seed_0"
     export = ["export", str(run), "--format=mlperf", f"--out={tmp_path / 'e'}", "--submitter=a"]
     assert main(export) == 2
@@ -211,7 +211,7 @@ def test_a_report_shows_the_search(searched, tmp_path, capsys):
     out = searched[2]
     assert main(["report", str(out), f"--out={tmp_path / 'page'}"]) == 0
     page = (tmp_path / "page" / "index.html").read_text()
-    assert "on seed 0, chose num_epochs=5; seeds 1 to 2, which chose nothing, judge it" in page
+    assert "on seed 0, chose num_epochs=5; seeds 1 to 2, which did not choose it, judge it" in page
     tables = tmp_path / "page" / "tables"
     [judged] = json.loads((tables / "study_1.json").read_text())["rows"]
     assert judged["expected_seconds"] == 20.0 and judged["config.num_epochs"] == 5

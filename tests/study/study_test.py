@@ -190,10 +190,13 @@ def test_a_study_from_the_command_line_goes_on_where_it_was(tmp_path, compile_ca
     assert before == {run: (run / "result.json").stat().st_mtime_ns for run in runs}
     assert len(sorted((tmp_path / "s" / "trials").glob("*/seed_*"))) == 6
     assert main([*command, "--axis=optimizer.base_learning_rate=0.1,0.3"]) == 2
-    assert "study.json is of a study with axes=" in capsys.readouterr().err
+    assert "study.json belongs to a study with axes=" in capsys.readouterr().err
     assert main([*command, "--axis=optimizer.base_learning_rate=0.1,0.2"]) == 2
     fewer = capsys.readouterr().err
-    assert "is of a study with seeds=3, not 2; more extend it, fewer need another --out" in fewer
+    assert (
+        "belongs to a study with seeds=3, not 2; larger numbers extend it; a smaller one needs "
+        "another --out" in fewer
+    )
     assert json.loads((tmp_path / "s" / "result.json").read_text())["study"]["seeds"] == 3
 
 
@@ -269,15 +272,15 @@ def test_the_folders_of_arms_differ():
     study = Study(
         experiment="digits", kind="grid", axes=(f"x={','.join(map(str, many))}",), seeds=100
     )
-    with pytest.raises(ConfigError, match="pass 10,000 trials"):
+    with pytest.raises(ConfigError, match="exceed 10,000 trials"):
         arms_of(study, (), DIGITS)
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"looks_made": [[10, 0.05], [5, 0.05]]}, "its looks are not rising numbers of trials"),
-        ({"looks_made": [[5, 0.05], [5, 0.05]]}, "its looks are not rising numbers of trials"),
+        ({"looks_made": [[10, 0.05], [5, 0.05]]}, "its looks are not increasing numbers of trials"),
+        ({"looks_made": [[5, 0.05], [5, 0.05]]}, "its looks are not increasing numbers of trials"),
         ({"looks": 5}, "looks=5: the first look would have 2 trials of each arm"),
         ({"schema_version": 1}, "schema_version"),
         ({"arms": [{"name": 3}]}, r"arms\[0\].name"),
@@ -401,7 +404,7 @@ def test_two_processes_do_not_run_one_study_or_one_trial(tmp_path, compile_cache
     capsys.readouterr()
     with StudyFolder(out).locked():
         assert main(command) == 1
-        assert "another process runs the study in" in capsys.readouterr().err
+        assert "another process is running the study in" in capsys.readouterr().err
     held = RunLog(log_path(out / "trials" / "all" / "seed_0"), RunClock())
     try:
         assert main([*command, "--trial=0"]) == 1

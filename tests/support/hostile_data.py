@@ -171,7 +171,7 @@ CASES: dict[str, tuple[str, Maker, str]] = {
     "a question with half of a pair": (
         QUESTIONS,
         file_of("a", questions(question="\ud83d")),
-        "question '1': a text holds one half of a surrogate pair",
+        "question '1': a text has half of a surrogate pair",
     ),
     "a label of 2**62": (
         IMAGES,

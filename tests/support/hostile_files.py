@@ -138,7 +138,7 @@ CASES: dict[str, tuple[str, Maker, str]] = {
     "zip packed by LZMA": (
         "import",
         file_of("a.zip", lambda: zip_of((RESULT, START), method=zipfile.ZIP_LZMA)),
-        "another method",
+        "is not packed with Deflate",
     ),
     "60 MB of [],[] in a log of 255 KB": (
         "import",

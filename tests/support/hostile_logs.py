@@ -128,7 +128,7 @@ LISTS = b"[" + b"[]," * (MIB // 3 - 20) + b"1]"
 """A line of a MiB, of which 20 MB of lists come."""
 
 LIST_LOG = run_of(log=lambda: line_of("warning", "message", LISTS) * 40)
-NO_METRIC, NO_LINE = "no column is by its name a metric", "no line of a known form"
+NO_METRIC, NO_LINE = "no column is named like a validation", "no line in a known form"
 
 JSON_LINES: dict[str, tuple[Callable[[], bytes], str]] = {
     "60 MB of lists": (lambda: (b'{"val_loss":' + LISTS + b"}\n") * 60, "long lines"),
@@ -159,7 +159,7 @@ TABLES_OF_TEXT: dict[str, tuple[Callable[[], bytes], str]] = {
 }
 PRINTED: dict[str, tuple[Callable[[], bytes], str]] = {
     "64 MB of line ends": (lambda: b"\n" * 64 * MIB, "lines"),
-    "broken JSON": (lambda: b'{"NaN\n' * 3_000_000, "no whole JSON"),
+    "broken JSON": (lambda: b'{"NaN\n' * 3_000_000, "not complete JSON"),
     "an amount of 1 MB": (lambda: b"Step 1 | a: " + b"1" * (MIB - 30) + b"x\n", NO_METRIC),
     "a step of 5,000 digits": (lambda: b"step " + b"9" * 5000 + b" | val loss: 1\n", NO_LINE),
     "counts that are none": (
@@ -225,7 +225,7 @@ STUDIES: dict[str, tuple[Maker, str]] = {
     "a sparse file": (lambda folder: sparse(folder / "study.json").parent, "bytes"),
 }
 RACES: dict[str, tuple[Maker, str]] = {
-    "a pipe": (beside("a/entry.json"), "is not a file of an entry"),
+    "a pipe": (beside("a/entry.json"), "does not belong to an entry"),
     "folders 1,200 deep": (lambda folder: deep("source", "entry.json")(folder).parent, "deep"),
     "300,000 lists": (
         beside("", {"a/entry.json": b'{"files": [' + b"[]," * 300_000 + b"1]}"}),

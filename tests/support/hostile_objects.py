@@ -99,7 +99,7 @@ CASES: dict[str, tuple[str, Maker, str]] = {
     "annotations of 1 GB in a zip of 1 MB": (
         OBJECTS,
         one_string(1024),
-        "more than a data set may",
+        "more than the limit of a data set",
     ),
     "an object of 20,000 polygons of 8,192 pixels": (
         OBJECTS,

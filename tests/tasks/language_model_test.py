@@ -148,10 +148,10 @@ def test_shards_of_others_are_taken(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("damage", "line"),
     [
-        (lambda body: body[:500], "its header tells 6 tokens, so that it would end at byte 1036"),
+        (lambda body: body[:500], "its header has 6 tokens, so it should end at byte 1036"),
         (lambda body: b"\0" + body[1:], "begins with 20240384 and version 1"),
         (lambda body: body[:4] + b"\2" + body[5:], "begins with 20240520 and version 2"),
-        (lambda body: body[:-2], "its header tells 6 tokens, so that it would end at byte 1036"),
+        (lambda body: body[:-2], "its header has 6 tokens, so it should end at byte 1036"),
     ],
 )
 def test_a_damaged_shard_is_one_line(tmp_path, damage, line, capsys):
@@ -430,7 +430,7 @@ def test_text_becomes_tokens_that_stand_for_its_bytes(tmp_path, capsys):
     assert main(command) == 0
     said = capsys.readouterr().out
     assert "in 60 documents" in said
-    assert "60 of 60 documents to evaluate are in the training split too" in said
+    assert "60 of 60 documents of the evaluation split are also in the training split" in said
     data = TokenShards(data_dir=str(tmp_path / "out"), sequence_length=8)
     tokens = np.load(tmp_path / "out" / "train_tokens.npy")
     documents = [
@@ -535,7 +535,7 @@ def test_packed_rows_keep_their_tokens_and_masks(form, tmp_path, capsys):
     )
     for changed, line in (
         ({"labels": [[1, 5, 6, -100]]}, "row 1 has labels of -100; training counts every token"),
-        ({"labels": [[1, 5, 6, 8]]}, "row 1 has a label that is neither -100 nor its token"),
+        ({"labels": [[1, 5, 6, 8]]}, "row 1 has a label that is neither -100 nor the row's token"),
         ({"labels": [[1, 5, 6]]}, "row 1 has 4 input_ids and 3 labels; all rows must have 4"),
         ({"labels": [["a"]]}, "train"),
     ):

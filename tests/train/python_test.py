@@ -58,6 +58,6 @@ def test_a_class_of_a_notebook_s_cell_is_refused(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "__main__", cells)
     schedule = dataclasses.make_dataclass("Mine", [("warmup_epochs", float, 0.0)])
     schedule.__module__, schedule.TAG = "__main__", "mine"  # pyright: ignore[reportAttributeAccessIssue]
-    with pytest.raises(ConfigError, match="Mine is defined in a notebook: write it into a file"):
+    with pytest.raises(ConfigError, match="Mine is defined in a notebook: write it to a file"):
         dawnjax.run(dataclasses.replace(TINY, schedule=schedule()), run_dir=tmp_path / "run")
     assert not list(tmp_path.iterdir())

@@ -108,8 +108,8 @@ def _read(folder: Path) -> Assigned:
     is_whole = "\nENTRY " in text and text.rstrip().endswith("\n}")
     if not is_whole or sum(map(int, totals)) != sum(int(size) for size, _ in allocations):
         raise RunError(
-            "the compiler's files are not whole: is the disk of temporary files full? "
-            "TMPDIR=FOLDER takes another"
+            "the compiler's files are incomplete: is the disk for temporary files full? Set "
+            "TMPDIR=FOLDER to use another"
         )
     # A constant belongs to the code; what is local to a thread lies in registers.
     counted = [

@@ -117,7 +117,7 @@ def answer_of_compiler(
     """
     accelerator = system.accelerator
     if not accelerator.compiler:
-        raise RunError(f"nothing here compiles for {accelerator.name}: give --search=mesh")
+        raise RunError(f"no compiler for {accelerator.name} is available: give --search=mesh")
     environment = compilers.environment(accelerator.device.platform)
     command, pipe = [sys.executable, "-m", "dawnjax.plan.compiling.worker"], subprocess.PIPE
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:

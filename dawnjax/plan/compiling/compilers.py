@@ -16,7 +16,7 @@ from dawnjax.errors import RunError, install
 from dawnjax.machine.hardware import Device
 from dawnjax.plan.hardware.systems import Accelerator, System
 
-INSTALL = f"install what compiles for absent hardware: {install('plan')}"
+INSTALL = f"install the compilers for absent hardware: {install('plan')}"
 
 KIB, MIB = 2**10, 2**20
 
@@ -125,8 +125,8 @@ def cautions(accelerator: Accelerator) -> list[str]:
         lines.append(f"compiled for the chip of {row['description']}")
     if float(row["capability"]) < OLDEST_CAPABILITY:
         lines.append(
-            "CUDA 13, which compiled these programs, makes no kernels for a GPU of compute "
-            f"capability {row['capability']}: a run needs JAX with CUDA 12"
+            "CUDA 13 compiled these programs, but has no kernels for compute capability "
+            f"{row['capability']}: a run needs JAX with CUDA 12"
         )
     return lines
 

@@ -46,7 +46,7 @@ def lacks_code(needs_bytes: float, device: Device) -> str:
     if device.platform != "tpu" or not needs_bytes <= device.memory_bytes < WITH_CODE * needs_bytes:
         return ""
     return (
-        "the memory is without code and what a TPU's kernels need besides the arrays; with them a "
+        "the memory leaves out code and the scratch space of a TPU's kernels; with them a "
         f"program needed up to {WITH_CODE:g} times as much: it may not fit"
     )
 

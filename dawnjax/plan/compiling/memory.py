@@ -259,7 +259,9 @@ def rows(
         try:
             start = max(unit, max(sizes) // unit * unit)
             largest = largest_batch(compile, start, unit, max(most, start))
-            more = "use more devices; --mesh.fsdp=N splits parameters and optimizer among them"
+            more = (
+                "use more devices; --mesh.fsdp=N splits parameters and optimizer state among them"
+            )
             why = "" if largest else f"no batch fits, not even {unit:,}: {more}"
         except RunError as error:
             largest, why = None, str(error)
@@ -288,7 +290,7 @@ def _notes(row: Row) -> list[str]:
     notes = [limits.needs_larger_share(needs, device), limits.lacks_code(needs, device)]
     notes += compilers.cautions(accelerator)
     notes += [
-        f"to fit, XLA runs {program.recomputed:,} kernels of {name} again, which takes time"
+        f"to fit, XLA recomputes {program.recomputed:,} kernels of {name}, which takes time"
         for name, program in row.memory.programs.items()
         if program.recomputed
     ]

@@ -57,7 +57,7 @@ def reason_of(message: str) -> str:
         needs, has = float(size) * _UNITS[unit], float(limit) * _UNITS[limit_unit]
         return does_not_fit(needs, has)
     if "ptxas too old" in message:  # how XLA of jax 0.12 tells that ptxas knows no such GPU
-        return "the compiler refuses: CUDA 13 makes no kernels for this GPU; jax 0.10 plans a V100"
+        return "the compiler refuses: CUDA 13 has no kernels for this GPU; jax 0.10 plans a V100"
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     return f"the compiler refuses: {lines[0][:300] if lines else 'it gives no reason'}"
 

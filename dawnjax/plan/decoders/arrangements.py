@@ -142,8 +142,8 @@ def search(
         untimed = (row for row in priced if not row.time_to_accuracy_seconds)
         unknown = {row.global_batch: row.epochs_basis for row in untimed}
         reasons += [
-            f"batch {batch:,} is not compared, as its time to accuracy is not known: {basis}: "
-            f"{GIVE_EPOCHS}"
+            f"batch {batch:,} is not compared, because its time to accuracy is not known: "
+            f"{basis}: {GIVE_EPOCHS}"
             for batch, basis in unknown.items()
         ]
     # Of a mesh and batch, the fastest `remat`.
@@ -262,7 +262,7 @@ def text(rows: Sequence[Found]) -> str:
             own = (r for r in rows if r.system == row.system)
             surely = next((r for r in own if fits(r) == "yes"), None)
             if surely is not None and surely is not row:
-                first = "the first that fits by more than the error"
+                first = "the first mesh that fits by more than the error"
                 lines.append(f"{row.system}: {first}: {_flags(surely)}")
             if row.price_basis:
                 lines.append(f"{row.system}: price: {row.price_basis}")
@@ -275,7 +275,7 @@ def text(rows: Sequence[Found]) -> str:
     for note, names in notes.items():
         lines.append(f"{'all' if len(notes) == 1 else ', '.join(names)}: {note}")
     lines.append(
-        "predicted from shapes; nothing was compiled. Where intervals overlap, the order is open. "
+        "predicted from shapes; nothing was compiled. If intervals overlap, the order is open. "
         f"`close`: XLA may need {MEMORY_ERROR:g} times this memory; --memory compiles one"
     )
     return "\n".join(lines)

@@ -245,14 +245,14 @@ def why_unfit(experiment: Experiment, spec: Any) -> str:
     """Reason why published steps of decoders say nothing about an experiment; else empty."""
     model = experiment.model
     if not hasattr(model, "num_kv_heads"):
-        return f"steps of decoders of the Llama family are known, and none of model={model.TAG}"
+        return f"only steps of Llama-family decoders are known, none of model={model.TAG}"
     if experiment.compute_dtype == "float32":
-        return "published steps multiply in 16 bits or fewer: give --compute_dtype=bfloat16"
+        return "published steps compute in 16 bits or fewer: give --compute_dtype=bfloat16"
     if experiment.accumulation_steps > 1:
-        return "published steps compute a batch at once: leave out --accumulation_steps"
+        return "published steps do not accumulate gradients: leave out --accumulation_steps"
     count = parameters(model, spec.vocabulary_size)
     if count < SMALLEST:
-        return f"decoders of a billion parameters and more are known; this one has {count:,}"
+        return f"only decoders of a billion parameters and more are known; this one has {count:,}"
     return ""
 
 

@@ -86,7 +86,7 @@ def _widened(found: Epochs, changed: Sequence[str]) -> Epochs:
     """Estimate of trials whose recipe differs from the planned one in these fields."""
     if found.mean is None or not changed:
         return found
-    basis = f"{found.basis}, of another {', '.join(changed)}: their interval is widened"
+    basis = f"{found.basis}, with another {', '.join(changed)}: the interval is widened"
     return dataclasses.replace(found, spread=math.hypot(found.spread, epochs.RECIPES), basis=basis)
 
 
@@ -105,7 +105,7 @@ def of_trials(
     if experiment.initialize_from != base.initialize_from:
         other.append("initialize_from")
     if other:
-        return _unknown(f"its {trials} trials were of another {', '.join(other)}")
+        return _unknown(f"its {trials} trials had another {', '.join(other)}")
     if not counts:
         why = "were not kept" if reached else "are unknown: none reached the target"
         return _unknown(f"the epochs of its {trials} trials {why}")
@@ -150,22 +150,22 @@ def of_runs(path: str, experiment: Experiment) -> Callable[[int, int], Epochs]:
     if not ours:
         names = ", ".join(sorted({entry.benchmark for entry in entries}))
         found = f"of {names}" if entries else "trials that chose a recipe"
-        raise ConfigError(f"--epochs_from={path}: there is no run of {name}, but {found}")
+        raise ConfigError(f"--epochs_from={path}: found no run of {name}, but {found}")
     if len({entry.identity for entry in ours}) > 1:
         raise ConfigError(
-            f"--epochs_from={path}: runs of different recipes, batches or targets (identities); "
-            "give those of one"
+            f"--epochs_from={path}: the runs differ in recipe, batch or target (identity); give "
+            "runs of one"
         )
     trials = [trial for entry in ours for trial in entry.trials]
     counts = [trial.epochs_to_target for trial in trials if trial.epochs_to_target]
     if not counts:
         raise ConfigError(
-            f"--epochs_from={path}: no trial there says after how many epochs it reached"
+            f"--epochs_from={path}: no trial there has the number of epochs to its target"
         )
     basis = f"mean of {len(counts)} of {len(trials)} trials in {path} that reached "
     basis += ours[0].target.words() + _without_misses(sum(not trial.reached for trial in trials))
     if loaded.problems:
-        basis += f"; {len(loaded.problems)} left out there, as `dawnjax report` says"
+        basis += f"; left out: {len(loaded.problems)} (`dawnjax report` says why)"
     counted = ours[0].global_batch_size or experiment.global_batch_size
     ran = dataclasses.replace(experiment, global_batch_size=counted)
     return lambda batch, train_examples: _of_counts(counts, ran, batch, train_examples, basis, RUNS)
@@ -183,7 +183,7 @@ def of_official_results(experiment: Experiment, batch: int, train_examples: int)
     points = [*official, *convergence_points(name, train_examples)]
     curve = epochs.fit(points, target)
     if curve is None:
-        return _unknown("no official result says how many epochs reach the target")
+        return _unknown("no official result has the epochs to the target")
     parts = []
     if official:
         parts.append(f"{len(official)} results of MLPerf Training v0.5 to {TARGETS[name]:g}")
@@ -213,11 +213,11 @@ def at_batch(
     counted = f"batch {smallest:,}" + (f" to {largest:,}" if largest > smallest else "")
     if away > epochs.MOST_OCTAVES:
         return _unknown(
-            f"epochs were counted at {counted}: {global_batch:,} is {2**away:.1f} times "
-            f"beyond; three doublings beyond, 1 in 10 predictions was wrong by a factor of "
+            f"epochs were counted at {counted}: {global_batch:,} is {2**away:.1f} times beyond; "
+            "at three doublings, 1 in 10 predictions was wrong by a factor of "
             f"{math.exp(epochs.ERROR_OF_3_OCTAVES):.1f} or more"
         )
     if away:
-        basis += f", at {counted}: moved to {global_batch:,}, and their interval is widened"
+        basis += f", at {counted}: moved to {global_batch:,}, and the interval is widened"
     spread = epochs.spread_outside(spread, batches, global_batch)
     return Epochs(mean=mean, spread=spread, basis=basis, source=source)

@@ -220,8 +220,8 @@ def parse_system(text: str) -> System:
     num_devices = math.prod(shape) * accelerator.devices_per_chip
     if len(shape) != accelerator.topology_axes or not 0 < num_devices <= accelerator.most_devices:
         raise ConfigError(
-            f"--on={text}: chips of a {accelerator.name} lie along {accelerator.topology_axes} "
-            f"axes, and its largest slice has {accelerator.most_devices} devices"
+            f"--on={text}: a {accelerator.name} slice has {accelerator.topology_axes} axes and at "
+            f"most {accelerator.most_devices} devices"
         )
     return System(accelerator=accelerator, shape=shape)
 
@@ -235,7 +235,7 @@ def _of_google(text: str, name: str, cores: int) -> System:
                 raise ConfigError(f"--on={text}: a chip has {accelerator.cores_per_chip} cores")
             shape = _shape(accelerator, chips * accelerator.devices_per_chip)
             return System(accelerator=accelerator, shape=shape)
-    raise ConfigError(f"--on={text}: no slice of Google's is {name}-N; GPUs are named as h100:8")
+    raise ConfigError(f"--on={text}: Google has no slice {name}-N; name GPUs like h100:8")
 
 
 def _shape(accelerator: Accelerator, num_devices: int) -> tuple[int, ...]:
@@ -244,13 +244,11 @@ def _shape(accelerator: Accelerator, num_devices: int) -> tuple[int, ...]:
     given = f"--on={name}:{num_devices}"
     chips, rest = divmod(num_devices, per_chip)
     if rest or not 0 < num_devices <= most:
-        raise ConfigError(
-            f"{given}: there are 1 to {most} devices of {name}, and a chip of {name} has {per_chip}"
-        )
+        raise ConfigError(f"{given}: {name} takes 1 to {most} devices, and a chip has {per_chip}")
     if accelerator.device.platform != "tpu":
         per_host = accelerator.devices_per_host
         if num_devices > per_host and num_devices % per_host:
-            raise ConfigError(f"{given}: hosts of {per_host} devices are whole")
+            raise ConfigError(f"{given}: give a multiple of {per_host}, the devices of a host")
         return (num_devices,)
     if chips & (chips - 1):
         torus = "x".join("4" * accelerator.topology_axes)

@@ -98,7 +98,7 @@ def peak_flops(device: Device, dtype: str) -> float:
     peak = device.peak(name) or (device.peak("float32") if name == "tensorfloat32" else None)
     if peak is None:
         others = ", ".join(device.peak_flops_per_second)
-        raise RunError(f"no peak of {device.name} is known for {name}; it has {others}")
+        raise RunError(f"{device.name} has no known peak for {name}; it has {others}")
     return peak
 
 

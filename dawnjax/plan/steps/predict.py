@@ -198,8 +198,8 @@ def predict(
     mfu, why_no_mfu = _mfu(programs, system, whole)
     if mfu is not None and mfu > 1:
         raise RunError(
-            f"the compiled step holds fewer FLOPs than the model's own (MFU would be {mfu:.0%}): "
-            "a loop of it could not be counted"
+            f"the compiled step has fewer FLOPs than the model (MFU would be {mfu:.0%}): "
+            "a loop in it could not be counted"
         )
     reasons = {} if mfu is not None else {"mfu": why_no_mfu}
     count = time = cost = budget = None
@@ -261,7 +261,7 @@ def _mfu(programs: Programs, system: System, step_seconds: float) -> tuple[float
     last = programs.stages[-1]
     products = max(last.train.work, key=lambda work: work.flops)
     if programs.model_flops_per_example is None:
-        return None, "model FLOPs are counted from the data, which are not here"
+        return None, "counting the model FLOPs needs the data, which are not here"
     if not products.flops:
         return None, "the program has no matrix product"
     peak = peak_flops(system.accelerator.device, products.dtype) * system.num_devices
@@ -278,8 +278,8 @@ def _notes(
         notes.append(f"observed systems have {sizes} devices: the step's interval is widened")
     if count := programs.stages[-1].train.recomputed:
         notes.append(
-            f"to fit, XLA runs {count:,} kernels of a step again: a smaller batch may take less "
-            "time for each example"
+            f"to fit, XLA recomputes {count:,} kernels of a step: a smaller batch may "
+            "take less time per example"
         )
     for caution in (needs_larger_share, lacks_code):
         if note := caution(programs.memory_bytes, system.accelerator.device):
