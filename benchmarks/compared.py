@@ -60,11 +60,6 @@ def step_of(trial: Trial, unit: str = "seconds_since_run_start") -> float | None
     return ends[1] - ends[0] if len(ends) == 2 else None
 
 
-def charges_imports(theirs: Sequence[Trial]) -> bool:
-    """True if PyTorch's totals hold our imports, which makes our ratio of totals too low."""
-    return not all("recipe_import_seconds" in trial for trial in theirs)
-
-
 def trial_ratios_with_and_without_disturbed(
     ours: Sequence[Trial], theirs: Sequence[Trial]
 ) -> dict[str, tuple[float, float, Interval]]:

@@ -14,8 +14,6 @@ and the ratio to Pillow has its interval.
   a training step, against Pillow as in the line before.
 
 The squares of both sides must be alike: the mean difference over all photographs is checked.
-Finally a consumer of squares at the pace of an accelerator measures its share of time spent
-waiting.
 """
 
 import argparse
@@ -40,19 +38,12 @@ CROP = 224
 LARGEST_DIFFERENCE = 1.5
 """Of 255 levels, in the mean over all photographs: above it the squares are not the same."""
 
-PACED_BATCH = 256
-PACED_STEPS = 100
-PACED_ROUNDS = 10
-
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog=sys.argv[0], description=__doc__)
     parser.add_argument("--archive", required=True, help="a .tar of JPEG files")
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--images", type=int, default=60, help="decoded in a round")
-    parser.add_argument(
-        "--pace", type=int, default=12_000, help="images a second that the consumer takes"
-    )
     parser.add_argument("--name", default="image_input", help="of the result file")
     arguments = parser.parse_args()
     import cv2
@@ -89,17 +80,6 @@ def main() -> int:
                 unit="images/s/core",
             )
             results.add(**{name: comparison.to_json()})
-        waits = [paced_wait(examples, arguments.pace) for _ in range(PACED_ROUNDS)]
-        results.add(
-            paced={
-                "images_per_second": arguments.pace,
-                "batch_size": PACED_BATCH,
-                "steps": PACED_STEPS,
-                "input_wait_fractions": waits,
-            }
-        )
-    shown = ", ".join(f"{wait:.2%}" for wait in waits)
-    print(f"waited at {arguments.pace:,} images a second: {shown}")
     results.show("image_input")
     return 0
 
@@ -184,31 +164,6 @@ def feeder(examples: dict[str, np.ndarray], batch_size: int) -> Callable[[], int
         return batch["index"].size
 
     return feed
-
-
-def paced_wait(examples: dict[str, np.ndarray], images_per_second: int) -> float:
-    """Fraction of a consumer's time that it waits for batches that a thread reads ahead.
-
-    The consumer takes a batch, is busy for as long as an accelerator of that pace, and takes the
-    next. Only the making of rows is measured: a device copies batches with its own engine.
-    """
-    from dawnjax.input_pipeline.reading.prefetch import Prefetch
-
-    order = ExampleOrder(seed=0, num_train_examples=len(examples["image"]))
-    rows = slice(0, PACED_BATCH)
-    batches = (
-        host_batch(examples, order.steps(step, 1, PACED_BATCH), rows)
-        for step in range(PACED_STEPS + 1)
-    )
-    with Prefetch(batches, 2) as prefetch:
-        next(prefetch)  # the run's first batch, before which nothing can be read ahead
-        prefetch.wait_seconds = 0.0
-        started = time.perf_counter()
-        for count in range(1, PACED_STEPS + 1):
-            busy_until = started + prefetch.wait_seconds + count * PACED_BATCH / images_per_second
-            time.sleep(max(0.0, busy_until - time.perf_counter()))
-            next(prefetch)
-        return prefetch.wait_seconds / (time.perf_counter() - started)
 
 
 def rate(run: Callable[[], int]) -> float:

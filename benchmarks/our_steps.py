@@ -47,22 +47,12 @@ def main() -> int:
     known, reason = hardware.find_device(device.device_kind)
     dtype = timed.recipe.experiment.compute_dtype
     peak = known.peak(dtype) if known is not None else None
-    units = timed.units
-
-    def one_round() -> dict[str, Any]:
-        seconds = timed.run(arguments.steps)
-        return {
-            "seconds_a_step": seconds,
-            "units_per_second": units / seconds,
-            "mfu": timed.flops / seconds / peak if peak else None,
-        }
-
     workers.serve(
         {
             "model": arguments.model,
             "flags": flags,
             "batch": batch_size,
-            "units_a_step": units,
+            "units_a_step": timed.units,
             "model_flops_a_step": timed.flops,
             "peak_flops_per_second": peak,
             "peak_reason": reason,
@@ -73,7 +63,7 @@ def main() -> int:
             "jax": jax.__version__,
             "peak_bytes": (device.memory_stats() or {}).get("peak_bytes_in_use"),
         },
-        one_round,
+        lambda: {"seconds_a_step": timed.run(arguments.steps)},
     )
     return 0
 

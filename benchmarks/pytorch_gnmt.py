@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from benchmarks import pytorch_optimizers
+from benchmarks import pytorch_trial
 from benchmarks.pytorch_settings import Settings
 from dawnjax.config.experiment import Experiment
 from dawnjax.experiments.multi30k_gnmt import EXPERIMENT as EXPERIMENT
@@ -164,31 +164,26 @@ def batches(
             yield padded(list(sources)), padded(list(targets))
 
 
-class Trainer:
+class Trainer(pytorch_trial.Trainer):
+    """The network and its moving average, which is evaluated."""
+
     def __init__(self, experiment: Experiment, settings: Settings):
         if settings.mode or not experiment.ema_decay:
             sys.exit("pytorch_gnmt: only eager, and averaged weights, are written here")
-        self.experiment, self.spec = experiment, experiment.data.spec()
-        self.model = GNMT(experiment, self.spec.vocabulary_size)
-        self.average = GNMT(experiment, self.spec.vocabulary_size).eval()
+        size = experiment.data.spec().vocabulary_size
+        super().__init__(experiment, settings, lambda: GNMT(experiment, size))
+        self.average = GNMT(experiment, size).eval()
 
     def reset(self, seed: int) -> None:
-        torch.manual_seed(seed)
-        state = GNMT(self.experiment, self.spec.vocabulary_size).state_dict()
-        self.model.load_state_dict(state)
-        self.average.load_state_dict(state)
-        self.optimizer = pytorch_optimizers.optimizer_of(self.experiment.optimizer, self.model)
+        super().reset(seed)
+        self.average.load_state_dict(self.model.state_dict())
+
+    def loss(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return self.model(source, target)
 
     def train(self, batch: tuple[torch.Tensor, ...], rate: float) -> torch.Tensor:
-        config = self.experiment.optimizer
-        self.optimizer.zero_grad(set_to_none=True)
-        loss = self.model(*batch)
-        loss.backward()
+        loss = super().train(batch, rate)
         (group,) = self.optimizer.param_groups
-        if config.clip_global_norm:
-            nn.utils.clip_grad_norm_(group["params"], config.clip_global_norm)
-        group["lr"] = rate * config.base_learning_rate
-        self.optimizer.step()
         with torch.no_grad():
             averages = [part for part in self.average.parameters() if part.requires_grad]
             torch._foreach_lerp_(averages, group["params"], 1 - self.experiment.ema_decay)

@@ -8,7 +8,7 @@ orthogonalization.
 import dataclasses
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -134,24 +134,22 @@ def renamed(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return given
 
 
-class Trainer:
-    network: Callable[[Experiment, Any], nn.Module] = Network
-
+class Trainer(pytorch_trial.Trainer):
     def __init__(self, experiment: Experiment, settings: Settings):
         config, plain = experiment.model, LanguageModel()
         sizes = {name: getattr(config, name) for name in ("num_layers", "width", "num_heads")}
         if config != dataclasses.replace(plain, **sizes) or experiment.task.window:
             sys.exit("pytorch_language_model: only the experiment's own parts are written here")
-        self.experiment, self.spec = experiment, experiment.data.spec()
-        self.model = type(self).network(experiment, self.spec)
+        spec = experiment.data.spec()
+        super().__init__(experiment, settings, lambda: Network(experiment, spec))
+        # One for all trials: it holds a compiled program.
         self.optimizer = pytorch_optimizers.optimizer_of(
             experiment.optimizer, self.model, bool(settings.mode)
         )
-        self.losses = pytorch_trial.compiled(self.model, settings)
 
     def reset(self, seed: int) -> None:
         torch.manual_seed(seed)
-        self.model.load_state_dict(Network(self.experiment, self.spec).state_dict())
+        self.model.load_state_dict(self.network().state_dict())
         self.optimizer.forget()
 
     def warm_up(self) -> None:
@@ -172,9 +170,12 @@ class Trainer:
         evaluated = split["tokens"][np.arange(self.spec.num_eval_examples)].astype(np.int64)
         return stream, (torch.from_numpy(evaluated), split["num_targets"])
 
-    def train(self, batch: tuple[torch.Tensor], rate: float) -> torch.Tensor:
+    def loss(self, rows: torch.Tensor) -> torch.Tensor:
+        return self.model(rows).mean()
+
+    def train(self, batch: tuple[torch.Tensor, ...], rate: float) -> torch.Tensor:
         self.optimizer.zero_grad()
-        loss = self.losses(*batch).mean()
+        loss = self.loss_of(*batch)
         loss.backward()
         self.optimizer.step(rate)
         return loss
@@ -187,7 +188,7 @@ class Trainer:
         for start in range(0, len(rows), size):
             batch = rows[start : start + size]
             filling = size - len(batch)
-            losses = self.losses(F.pad(batch, (0, 0, 0, filling))).view(size, -1)[: len(batch)]
+            losses = self.forward(F.pad(batch, (0, 0, 0, filling))).view(size, -1)[: len(batch)]
             is_real = torch.arange(losses.shape[1]) < torch.from_numpy(
                 counts[start : start + size, None]
             )

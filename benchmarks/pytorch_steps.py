@@ -296,27 +296,19 @@ def main() -> int:
         timed.step()
     timed.wait()
     compile_seconds = time.perf_counter() - started
-    first = next(iter(timed.batch.values()))
-    segments = timed.batch.get("target_segments")
-    units = len(first) if segments is None else int((segments > 0).sum())
-    if "tokens" in timed.batch:
-        units = first[:, 1:].numel()
 
     def one_round() -> dict[str, Any]:
         begun = time.perf_counter()
         for _ in range(options.steps):
             timed.step()
         timed.wait()
-        seconds = (time.perf_counter() - begun) / options.steps
-        return {"seconds_a_step": seconds, "units_per_second": units / seconds}
+        return {"seconds_a_step": (time.perf_counter() - begun) / options.steps}
 
     is_cuda = timed.device.type == "cuda"
     workers.serve(
         {
             "model": options.model,
             "settings": options.settings,
-            "batch": len(first),
-            "units_a_step": units,
             "compile_seconds": compile_seconds,
             "losses": losses,
             "device_kind": torch.cuda.get_device_name() if is_cuda else "cpu",

@@ -2,8 +2,8 @@
 
     python -m benchmarks pytorch_trial --side=digits --seed=3 --settings="compiled, memory kept"
 
-A file `pytorch_NAME.py` beside this one holds an `EXPERIMENT` and its `Trainer`, a `Side`: network,
-batches and step, written for speed as a PyTorch expert would. Every number of the recipe is read
+A file `pytorch_NAME.py` beside this one holds an `EXPERIMENT` and its `Trainer`: network, batches
+and step, written for speed as a PyTorch expert would. Every number of the recipe is read
 from the experiment. Prepared data are found as by `dawnjax train`, in $DAWNJAX_DATA or `./data`.
 
 The clock is DawnJAX's. It starts when every shape is warmed up and compiled, on synthetic data and
@@ -18,7 +18,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,33 +30,6 @@ from dawnjax.evaluation import reaches
 from dawnjax.optim.optimizers import relative_schedule
 
 Batch = tuple[torch.Tensor, ...]
-
-
-class Side(Protocol):
-    """Network, batches and step of an experiment, with its data's `spec`."""
-
-    experiment: Experiment
-    spec: Any
-
-    def warm_up(self) -> None:
-        """Run every shape, on a state that is discarded."""
-        ...
-
-    def reset(self, seed: int) -> None:
-        """Draw a fresh state in the memory of the old one."""
-        ...
-
-    def load(self, seed: int) -> tuple[Iterator[Batch], tuple[Any, ...]]:
-        """Endless stream of training batches, and the arguments of `evaluate`."""
-        ...
-
-    def train(self, batch: Batch, rate: float) -> torch.Tensor:
-        """Train one step at a fraction of the peak learning rate; return its loss."""
-        ...
-
-    def evaluate(self, *evaluated: Any) -> dict[str, Any]:
-        """Measure the experiment's metrics."""
-        ...
 
 
 SIDES = ("digits", "recommendation", "language_model", "gnmt", "squad", "cells")
@@ -84,7 +57,7 @@ def main() -> int:
     return 0
 
 
-def trial(side: Side, seed: int, most_steps: int) -> dict[str, Any]:
+def trial(side: "Trainer", seed: int, most_steps: int) -> dict[str, Any]:
     """Train one seed to the target; return its record.
 
     Args:
@@ -140,10 +113,19 @@ def trial(side: Side, seed: int, most_steps: int) -> dict[str, Any]:
 class Trainer:
     """A network, its fused optimizer, and the two functions that may be compiled.
 
-    A subclass has `loss(*batch)`, and the rest of a `Side`.
+    A subclass gives what is declared here.
+
+    Attributes:
+      loss: Of a batch.
+      warm_up: Runs every shape, on a state that is discarded.
+      load: From a seed to an endless stream of batches, and the arguments of `evaluate`.
+      evaluate: Measures the experiment's metrics.
     """
 
     loss: Callable[..., torch.Tensor]
+    warm_up: Callable[[], None]
+    load: Callable[[int], tuple[Iterator[Batch], tuple[Any, ...]]]
+    evaluate: Callable[..., dict[str, Any]]
 
     def __init__(
         self,
@@ -157,11 +139,13 @@ class Trainer:
         self.loss_of = compiled(self.loss, settings)
 
     def reset(self, seed: int) -> None:
+        """Draw a fresh state in the memory of the old one."""
         torch.manual_seed(seed)
         self.model.load_state_dict(self.network().state_dict())
         self.optimizer = pytorch_optimizers.optimizer_of(self.experiment.optimizer, self.model)
 
     def train(self, batch: Batch, rate: float) -> torch.Tensor:
+        """Train one step at a fraction of the peak learning rate; return its loss."""
         config: Any = self.experiment.optimizer
         self.model.train()
         self.optimizer.zero_grad(set_to_none=True)

@@ -71,8 +71,8 @@ def _words(own: Side, rival: Side) -> str:
 def _accepted(
     random: np.random.Generator, count: int, rounds: int, own: Side, rival: Side, level: float
 ) -> list[bool]:
-    races = zip(*(side.samples(random, count, rounds) for side in (own, rival)), strict=True)
-    return [_is_accepted(*race, level) for race in races]
+    owns, rivals = (side.samples(random, count, rounds) for side in (own, rival))
+    return [_is_accepted(first, second, level) for first, second in zip(owns, rivals, strict=True)]
 
 
 def _is_accepted(own: Sample, rival: Sample, level: float) -> bool:
@@ -89,7 +89,7 @@ GROUPS: Groups = {"no faster": no_faster, "power": power}
 
 
 def main() -> int:
-    return run(__doc__, GROUPS, "race_rule", 4000)
+    return run(__doc__, GROUPS, "race_rule", 1000)
 
 
 if __name__ == "__main__":

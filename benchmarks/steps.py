@@ -68,14 +68,7 @@ def _run(arguments: argparse.Namespace, folder: str, end: float) -> int:
             if pytorch is not None:
                 pytorch.close()
     results.add(variants={"base": measured})
-    rate = f"{measured['units_per_second']:,.0f} {flagship.unit}/s"
-    print(rate if measured["mfu"] is None else f"{rate}, MFU {measured['mfu']:.3f}")
-    against = measured.get("against_pytorch", {})
-    if "first" in against:
-        print(f"times as fast as PyTorch: {harness.Rounds.of(against).ratio.text()}")
-    elif has_other:
-        print(against.get("not_the_same") or f"PyTorch: {facts['failed']}")
-    print(results.path)
+    results.show("gpu_steps")
     return 0
 
 
@@ -105,28 +98,22 @@ def _pytorch(
 def _measure(
     ours: workers.Worker, pytorch: workers.Worker | None, arguments: argparse.Namespace
 ) -> dict[str, Any]:
-    rounds: list[dict[str, Any]] = []
-
-    def run_ours() -> float:
-        rounds.append(ours.round())
-        return rounds[-1]["units_per_second"]
-
     measured: dict[str, Any] = {**ours.ready}
+    units = measured["units_a_step"]
+
+    def rate(side: workers.Worker) -> float:
+        return units / side.round()["seconds_a_step"]
+
     if pytorch is None:
-        run_ours()  # a warm-up, as the comparison has
-        throughputs = [run_ours() for _ in range(arguments.rounds)]
+        rate(ours)  # a warm-up, as the comparison has
+        throughputs = [rate(ours) for _ in range(arguments.rounds)]
     else:
-        comparison = harness.alternate(
-            run_ours, lambda: pytorch.round()["units_per_second"], arguments.rounds
-        )
+        comparison = harness.alternate(lambda: rate(ours), lambda: rate(pytorch), arguments.rounds)
         throughputs = comparison.first
         measured["against_pytorch"] = _checked(ours.ready, pytorch.ready, comparison)
-    mfus = [row["mfu"] for row in rounds[1:] if row["mfu"] is not None]
-    return measured | {
-        "units_per_second": float(np.median(throughputs)),
-        "rounds": throughputs,
-        "mfu": float(np.median(mfus)) if mfus else None,
-    }
+    median, peak = float(np.median(throughputs)), measured["peak_flops_per_second"]
+    mfu = measured["model_flops_a_step"] * median / units / peak if peak else None
+    return measured | {"units_per_second": median, "rounds": throughputs, "mfu": mfu}
 
 
 def _checked(

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.result_tables import plans
-from benchmarks.result_tables.race import race_lesions, race_records
+from benchmarks.result_tables.race import race_records
 from benchmarks.result_tables.result_files import Table, each
 from benchmarks.result_tables.speedruns import speedruns
 from benchmarks.result_tables.studies import faults, verdicts
@@ -125,13 +125,6 @@ TABLES = {
     "race_rule": Table(
         ("race_rule.json",),
         each("claim | trials | how often, by rounds", verdicts),
-    ),
-    "race_lesions": Table(
-        ("race_lesions_*.json",),
-        each(
-            "recipe | arm | reached | expected time, s | over the whole recipe's | verdict",
-            race_lesions,
-        ),
     ),
     "image_input": Table(("image_input*.json",), each(f"work | {_COMPARED}", image_input)),
     "start_up": Table(("start_up.json",), each(f"process | {_COMPARED}", start_up)),

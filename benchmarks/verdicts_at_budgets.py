@@ -35,7 +35,6 @@ class CurveSide:
       is_uneven: Whether each trial is evaluated at places of its own.
       worse: By how much its quality is greater at every time.
       speed: How many times as fast it is.
-      noise: Deviation of a single evaluation, over the trial's offset.
       falls: Factor of the part that falls.
       ends_at_1: Whether the last evaluation is at 1 and the times are no machine's, as steps are.
     """
@@ -45,15 +44,13 @@ class CurveSide:
     is_uneven: bool = False
     worse: float = 0.0
     speed: float = 1.0
-    noise: float = 0.0
     falls: float = 1.0
     ends_at_1: bool = False
 
     def curves(
         self, random: np.random.Generator, size: int, offsets: np.ndarray | None = None
     ) -> Curves:
-        deviation = self.cv * _END
-        offsets = random.normal(0, deviation, size) if offsets is None else offsets
+        offsets = random.normal(0, self.cv * _END, size) if offsets is None else offsets
         places, values = [], []
         for offset in offsets:
             at = np.arange(_FIRST, 1.0 + self.step, self.step)
@@ -64,10 +61,8 @@ class CurveSide:
             if self.ends_at_1:
                 at = np.append(at[at < 0.99], 1.0)
                 pace, own = self.speed, at * self.speed
-            true = _BASE + self.falls * own**-0.5 + offset + self.worse
-            true = true + random.normal(0, 1, len(at)) * self.noise * deviation
             places.append(at * pace / self.speed)
-            values.append(true)
+            values.append(_BASE + self.falls * own**-0.5 + offset + self.worse)
         return Curves(tuple(places), tuple(values))
 
     @property

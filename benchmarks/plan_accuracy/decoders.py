@@ -28,15 +28,13 @@ from dawnjax.plan.steps.efficiency import octaves_outside
 EXPERIMENTS = {
     "llama31_8b": "c4_llama31_8b",
     "llama2_70b_lora": "llama2_70b_lora",
-    "gpt_oss_20b": "gpt_oss_20b",
 }
 """Experiments whose reference points are those of MLPerf's benchmarks."""
 
-TARGETS = {"llama31_8b": 3.3, "llama2_70b_lora": 0.925, "gpt_oss_20b": 3.34}
+TARGETS = {"llama31_8b": 3.3, "llama2_70b_lora": 0.925}
 EVALUATIONS = {
     "llama31_8b": (12_288, 1024, 1 / 3),
     "llama2_70b_lora": (384, 173, 1 / 2),
-    "gpt_oss_20b": (12_288, 1024, 1 / 3),
 }
 """Rows between two evaluations, rows of one, and the time of a row in it over that of a step's row:
 the forward pass alone. Source: MLPerf Training v5.1 and v6.0, `training_rules.adoc`."""

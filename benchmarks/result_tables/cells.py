@@ -7,28 +7,24 @@ from benchmarks.result_tables.result_files import Record
 from dawnjax.page import words
 
 
-def machine(name: str, record: Record) -> str:
+def machine(record: Record) -> str:
     """Hardware of a result: its accelerators, or else cores and processor.
 
-    The cell always names the load before the first figure, where it is known. A file name that ends
-    in `_zen5` marks an EPYC of family 26, which the processor's own name does not say.
+    The cell always names the load before the first figure, where it is known.
     """
-    facts = record.get("environment")
-    if facts is None:
-        return f"{record['num_devices']} x {record['device_kind']}"
+    facts = record["environment"]
     load = facts.get("load_before")
     before = "" if load is None else f", load {load:g} before"
     accelerators = facts.get("accelerators", [])
     if accelerators:
         return f"{len(accelerators)} x {accelerators[0].split(',')[0]}{before}"
     processor = facts["processor"].replace("(R)", "").removesuffix(" Processor")
-    processor += " (Zen 5)" if name.endswith("_zen5") else ""
     return f"{words.count(facts['cores'], 'core')} of {processor}{before}"
 
 
 def when(record: Record, *names: str) -> str:
     """Day of a result, and versions of the named packages."""
-    facts = record.get("environment") or record
+    facts = record["environment"]
     installed = [(name, facts["versions"].get(name)) for name in names]
     versions = ", ".join(
         f"{name} {version.split('+')[0]}" for name, version in installed if version
@@ -57,10 +53,10 @@ def present(rows: list[Record], field: str) -> list[float]:
     return [row[field] for row in rows if row.get(field) is not None]
 
 
-def compared_row(name: str, record: Record, what: str, facts: Record, digits: int) -> list[str]:
+def compared_row(record: Record, what: str, facts: Record, digits: int) -> list[str]:
     """Row of a comparison: both medians and their ratio."""
     rounds = Rounds.of(facts)
     medians = [f"{median:,.{digits}f}" for median in rounds.medians]
     ratio = rounds.ratio.text(0 if rounds.ratio.value >= 100 else 3)
-    where = [machine(name, record), when(record, "jax")]
+    where = [machine(record), when(record, "jax")]
     return [what, *where, str(len(rounds.first)), *medians, ratio]

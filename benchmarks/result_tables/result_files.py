@@ -45,7 +45,7 @@ class Table:
         return "\n".join(lines)
 
 
-def each(head: str, rows: Callable[[str, Record], Iterator[list[str]]]) -> Callable:
+def each(head: str, rows: Callable[[Record], Iterator[list[str]]]) -> Callable:
     """Rows of all files below a head, given as cells between bars."""
     cells = head.split(" | ")
-    return lambda files: [cells, *(row for name, record in files for row in rows(name, record))]
+    return lambda files: [cells, *(row for _, record in files for row in rows(record))]

@@ -6,7 +6,7 @@ from benchmarks.result_tables.result_files import Record
 from dawnjax.statistics.interval import FEWEST_TRIALS
 
 
-def speedruns(_: str, record: Record) -> Iterator[list[str]]:
+def speedruns(record: Record) -> Iterator[list[str]]:
     """Each record: its time and its loss over those of its predecessor."""
     for row in record["rows"]:
         needed, p = row["runs_needed"], row["p_not_below_target"]

@@ -7,7 +7,7 @@ from benchmarks.result_tables.result_files import Record
 from dawnjax.statistics.interval import ALPHA
 
 
-def verdicts(_: str, record: Record) -> Iterator[list[str]]:
+def verdicts(record: Record) -> Iterator[list[str]]:
     """Each simulated claim and kind of times: how often, by the trials of each side."""
     cases: dict[tuple[str, str], list[str]] = {}
     for row in record["rows"]:
@@ -23,10 +23,10 @@ def _share(row: Record) -> str:
     return f"{row['trials']}: " + (f"**{share:.1f} %**" if is_bold else f"{share:.1f} %")
 
 
-def faults(name: str, record: Record) -> Iterator[list[str]]:
+def faults(record: Record) -> Iterator[list[str]]:
     """Campaign of tests/support/campaign.py: what was tried, and how often its promise held."""
     tried, held = record["tried"], record["held"]
     count = f"{held:,} of {tried:,}" if held == tried else f"**{held:,}** of {tried:,}"
     largest = ", ".join(f"{value:,.3g} {unit}" for unit, value in record["largest"].items())
-    where = [machine(name, record), when(record, "jax")]
+    where = [machine(record), when(record, "jax")]
     yield [record["what"], record["promise"], count, largest, *where]

@@ -3,9 +3,7 @@
 from collections.abc import Iterator
 
 from benchmarks.compared import (
-    TOTAL,
     beside_peer,
-    charges_imports,
     recorded,
     trial_ratios_with_and_without_disturbed,
 )
@@ -15,21 +13,19 @@ from benchmarks.result_tables.cells import compared_row, interval, machine, pres
 from benchmarks.result_tables.result_files import Record
 
 
-def against_pytorch(name: str, record: Record) -> Iterator[list[str]]:
+def against_pytorch(record: Record) -> Iterator[list[str]]:
     """Each ratio of means, or why there is none."""
     sides = ("dawnjax", "pytorch")
     reached = [f"{record[side]['num_reached']} of {record[side]['num_trials']}" for side in sides]
     ours, theirs = (record[side]["trials"] for side in sides)
     load = disturbed_words({"DawnJAX": ours, "PyTorch": theirs})
-    where = [machine(name, record), when(record, "jax", "torch")]
+    where = [machine(record), when(record, "jax", "torch")]
     where.append(f"{' and '.join(reached)}; {load}")
     ratios = trial_ratios_with_and_without_disturbed(ours, theirs)
     if "time to accuracy, s" not in ratios:
         yield [*where, "time to accuracy, s: no ratio, a trial did not reach"]
         where = [""] * 3
     for quantity, (ours, theirs, ratio) in ratios.items():
-        if quantity == TOTAL and charges_imports(record["pytorch"]["trials"]):
-            quantity += "; PyTorch's holds our imports: the ratio is at least this"
         yield [
             *where,
             quantity,
@@ -41,12 +37,14 @@ def against_pytorch(name: str, record: Record) -> Iterator[list[str]]:
         where = [""] * 3
 
 
-def record_mode(name: str, record: Record) -> Iterator[list[str]]:
+def record_mode(record: Record) -> Iterator[list[str]]:
     """Our seeds, then each peer of the same job."""
     parts = record.get("dawnjax", [record])
     failed = "".join(f"; {part['failed']}" for part in parts if "failed" in part)
-    experiment = next((part["experiment"]["name"] for part in parts if "experiment" in part), name)
-    where = [machine(name, record), when(record, "jax", "torch")]
+    experiment = next(
+        (part["experiment"]["name"] for part in parts if "experiment" in part), "ours"
+    )
+    where = [machine(record), when(record, "jax", "torch")]
     compilation = "; ".join(
         f"{part['compile_seconds']:.1f} ({part['compile_cache']})"
         for part in parts
@@ -76,7 +74,7 @@ def record_mode(name: str, record: Record) -> Iterator[list[str]]:
         ]
 
 
-def steps(name: str, record: Record) -> Iterator[list[str]]:
+def steps(record: Record) -> Iterator[list[str]]:
     """Our step, beside PyTorch's where it has one."""
     facts = record["variants"]["base"]
     pytorch, against = record.get("pytorch", {}), facts.get("against_pytorch", {})
@@ -85,7 +83,7 @@ def steps(name: str, record: Record) -> Iterator[list[str]]:
         f"`{facts['model']}`, {facts['batch']} {'images' if record['unit'] == 'images' else 'rows'}"
         f", {facts['dtype']}",
         pytorch.get("failed") or pytorch.get("fastest", "none"),
-        machine(name, record),
+        machine(record),
         when(record, "jax", "torch"),
         str(len(facts["rounds"])),
         f"{facts['units_per_second']:,.0f} {record['unit']}/s "
@@ -96,7 +94,7 @@ def steps(name: str, record: Record) -> Iterator[list[str]]:
     ]
 
 
-def image_input(name: str, record: Record) -> Iterator[list[str]]:
+def image_input(record: Record) -> Iterator[list[str]]:
     """Examples that a core decodes and feeds in a second."""
     for field, what in (
         ("decode", "photograph to a square of 256"),
@@ -104,14 +102,14 @@ def image_input(name: str, record: Record) -> Iterator[list[str]]:
         ("feed", "prepared square to what a training step needs"),
     ):
         if field in record:
-            yield compared_row(name, record, f"{what}, images", record[field], 0)
+            yield compared_row(record, f"{what}, images", record[field], 0)
 
 
-def start_up(name: str, record: Record) -> Iterator[list[str]]:
+def start_up(record: Record) -> Iterator[list[str]]:
     """Seconds of whole processes, and of a second run against a first."""
     for command, facts in record["commands"].items():
-        yield compared_row(name, record, f"`{command}` against {facts['against']}", facts, 3)
+        yield compared_row(record, f"`{command}` against {facts['against']}", facts, 3)
     again = record["second_runs"]
     for field, what in (("compile_seconds", "compilation"), ("process_seconds", "whole process")):
         title = f"{what} of a second run of `{again['experiment']}` against the first"
-        yield compared_row(name, record, title, again[field], 1)
+        yield compared_row(record, title, again[field], 1)

@@ -30,9 +30,9 @@ def record(ours, theirs, **environment):
 
 
 def test_the_load_stands_beside_the_machine_also_when_it_is_low():
-    assert machine("x", record([], [], load_before=0.02)) == "2 cores of Some, load 0.02 before"
+    assert machine(record([], [], load_before=0.02)) == "2 cores of Some, load 0.02 before"
     gpus = {"accelerators": ["NVIDIA H200, 1 MiB"], "load_before": 1.5}
-    assert machine("x", record([], [], **gpus)) == "1 x NVIDIA H200, load 1.5 before"
+    assert machine(record([], [], **gpus)) == "1 x NVIDIA H200, load 1.5 before"
 
 
 def test_a_trial_is_disturbed_by_what_others_and_the_host_took_together():
@@ -44,15 +44,15 @@ def test_a_trial_is_disturbed_by_what_others_and_the_host_took_together():
 def test_disturbed_trials_are_named_and_the_ratio_is_given_without_them():
     ours = [trial(seed, 10.0 + seed / 10) for seed in range(6)]
     theirs = [trial(seed, 20.0 + seed / 10) for seed in range(5)] + [trial(5, 60.0, others=0.3)]
-    rows = list(against_pytorch("x", record(ours, theirs)))
+    rows = list(against_pytorch(record(ours, theirs)))
     assert rows[0][2] == "6 of 6 and 6 of 6; disturbed: PyTorch seed 5"
     ratios = {row[3]: row[6] for row in rows}
     assert ratios["time to accuracy, s"] == "0.382"
     assert ratios["time to accuracy, s, without disturbed trials"] == "0.507"
-    calm = list(against_pytorch("x", record(ours, theirs[:5])))
+    calm = list(against_pytorch(record(ours, theirs[:5])))
     assert calm[0][2].endswith("no trial disturbed") and len(calm) == len(rows) - 1
     old = [{**one, "machine": {}} for one in ours]
-    assert "load during the trials not recorded" in next(against_pytorch("x", record(old, old)))[2]
+    assert "load during the trials not recorded" in next(against_pytorch(record(old, old)))[2]
     assert list(compared.trial_ratios(old, old))[0] == "time to accuracy, s"
 
 

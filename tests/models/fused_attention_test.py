@@ -59,9 +59,10 @@ def assert_same(fused, products, atol):
         np.testing.assert_allclose(found, wanted, atol=atol, rtol=1e-6)
 
 
-@pytest.mark.parametrize("shape", MESHES)
-@pytest.mark.parametrize("window", [0, 5])
-@pytest.mark.parametrize("has_documents", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "window", "has_documents"),
+    [(MESHES[0], 0, False), (MESHES[0], 5, False), *((shape, 5, True) for shape in MESHES)],
+)
 def test_causal_attention_as_one_call_is_that_of_products(shape, window, has_documents):
     execution, rows = placed(shape)
     random = np.random.default_rng(0)
@@ -76,15 +77,17 @@ def test_causal_attention_as_one_call_is_that_of_products(shape, window, has_doc
             mixed = causal_attention(query, key, value, documents, window, execution)
             return jnp.square(mixed).sum(), mixed
 
-        return jax.jit(jax.value_and_grad(attended, (0, 1, 2), has_aux=True))
+        program = jax.jit(jax.value_and_grad(attended, (0, 1, 2), has_aux=True))
+        return program.lower(*arrays).compile()
 
     # Sums of at most 16 float32 products in another order.
-    assert_same(of(execution)(*arrays), of(as_products(execution))(*arrays), atol=2e-5)
-    program = of(execution).lower(*arrays).compile().as_text() or ""
+    fused = of(execution)
+    assert_same(fused(*arrays), of(as_products(execution))(*arrays), atol=2e-5)
+    program = fused.as_text() or ""
     assert "all-gather" not in program and "all-to-all" not in program
 
 
-@pytest.mark.parametrize("shape", MESHES)
+@pytest.mark.parametrize("shape", [MESHES[0], MESHES[-1]])
 def test_a_transformer_of_packed_rows_has_the_loss_and_gradients_of_products(shape):
     execution, rows = placed(shape)
     config = Transformer(num_layers=1, width=16, hidden_width=16, num_heads=2, dropout_rate=0.0)

@@ -79,10 +79,10 @@ def counts(config: Any, image_shape: tuple[int, ...], num_classes: int) -> tuple
     ("depth", "num_params", "giga_multiply_adds"),
     [
         (18, 11_689_512, 1.814),
-        (34, 21_797_672, 3.664),
         (50, 25_557_032, 4.089),
-        (101, 44_549_160, 7.801),
-        (152, 60_192_808, 11.514),
+        pytest.param(34, 21_797_672, 3.664, marks=pytest.mark.long),
+        pytest.param(101, 44_549_160, 7.801, marks=pytest.mark.long),
+        pytest.param(152, 60_192_808, 11.514, marks=pytest.mark.long),
     ],
 )
 def test_imagenet_resnets_have_the_published_counts(depth, num_params, giga_multiply_adds):
@@ -100,13 +100,13 @@ def test_imagenet_resnets_have_the_published_counts(depth, num_params, giga_mult
         # By hand: 1,024 places x 3 x 16 x 9, then 6 x 9 products of each stage's width, whose first
         # convolution has half, and 640: 40.551. The deeper ones have 18 and 36 stages' blocks more.
         (cifar_resnet(20), 269_722, 40.551),
-        (cifar_resnet(56), 853_018, 125.486),
-        (cifar_resnet(110), 1_727_962, 252.887),
+        pytest.param(cifar_resnet(56), 853_018, 125.486, marks=pytest.mark.long),
+        pytest.param(cifar_resnet(110), 1_727_962, 252.887, marks=pytest.mark.long),
         (PreactivationResNet(), 1_703_258, 247.6),
         # Published as 1.3, 1.55 and 5.2 billion.
-        (wide_resnet(depth=40, widening=4), 8_949_210, 1_299),
+        pytest.param(wide_resnet(depth=40, widening=4), 8_949_210, 1_299, marks=pytest.mark.long),
         (wide_resnet(depth=16, widening=8), 10_961_370, 1_548),
-        (wide_resnet(depth=28, widening=10), 36_479_194, 5_243),
+        pytest.param(wide_resnet(depth=28, widening=10), 36_479_194, 5_243, marks=pytest.mark.long),
         # A block more in each stage: 2 x 9 x 3 x 160**2 x 1,024 products.
         (wide_resnet(depth=34, widening=10), 46_160_474, 5_243 + 1_415.6),
     ],
@@ -119,7 +119,10 @@ def test_small_image_networks_have_the_published_counts(config, num_params, mega
 
 @pytest.mark.parametrize(
     ("num_cells", "num_filters", "size", "mega_params", "giga_multiply_adds"),
-    [(6, 256, 224, 46.8, 5.71), (18, 190, 331, 68.9, 18.1)],
+    [
+        (6, 256, 224, 46.8, 5.71),
+        pytest.param(18, 190, 331, 68.9, 18.1, marks=pytest.mark.long),
+    ],
 )
 def test_amoebanet_d_has_the_published_counts(
     num_cells, num_filters, size, mega_params, giga_multiply_adds

@@ -217,25 +217,26 @@ def test_a_ring_is_the_attention_of_one_device(window):
     assert kinds.count("collective-permute") == 3 * 2 + 4 * 2
 
 
-@pytest.mark.processes
-def test_ten_losses_of_a_run_are_the_same_on_any_mesh_of_eight_devices():
-    def case(*flags):
-        return (8, *RUN, *flags)
+EXPERTS_FLAGS = ("--model.experts.count=4", "--model.experts.chosen=2")
+EXPERTS_FLAGS += ("--model.experts.balance=0.1",)
 
-    experts = ("--model.experts.count=4", "--model.experts.chosen=2", "--model.experts.balance=0.1")
-    cases = {
-        "1": (1, *RUN),
-        "2 data, 2 fsdp, 2 model": case("--mesh.fsdp=2", "--mesh.model=2"),
-        "4 data, 2 context": case("--mesh.context=2"),
-        "2 data, 4 context in a ring": case("--mesh.context=4", "--context_keys=ring"),
-        "experts, 1": (1, *RUN, *experts),
-        "experts, 4 data, 2 expert": case("--mesh.expert=2", *experts),
-    }
-    found = first_losses(cases, 10)
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("more", "meshes"),
+    [
+        ((), ("--mesh.fsdp=2 --mesh.model=2", "--mesh.context=4 --context_keys=ring")),
+        pytest.param((), ("--mesh.context=2",), marks=pytest.mark.long),
+        pytest.param(EXPERTS_FLAGS, ("--mesh.expert=2",), marks=pytest.mark.long),
+    ],
+    ids=["dense", "context", "experts"],
+)
+def test_ten_losses_of_a_run_are_the_same_on_any_mesh_of_eight_devices(more, meshes):
+    cases = {mesh: (8, *RUN, *more, *mesh.split()) for mesh in meshes}
+    found = first_losses({"alone": (1, *RUN, *more)} | cases, 10)
     for name, losses in found.items():
-        alone = found["experts, 1" if "experts" in name else "1"]
         assert losses[-1] < losses[0] - 0.1
-        np.testing.assert_allclose(losses, alone, atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(losses, found["alone"], atol=1e-5, err_msg=name)
 
 
 @pytest.mark.compiles

@@ -35,7 +35,7 @@ def benchmarks_row(first: tuple[float, ...], second: tuple[float, ...]) -> list[
         side: {"num_reached": len(times), "num_trials": len(times), "trials": [*map(trial, times)]}
         for side, times in sides.items()
     }
-    return next(against_pytorch("some", {"environment": environment, **record}))
+    return next(against_pytorch({"environment": environment, **record}))
 
 
 @pytest.mark.parametrize("case", SECONDS)

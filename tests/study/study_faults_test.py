@@ -64,17 +64,16 @@ def expected(tmp_path_factory, compile_cache):
     return evaluations(made_once(tmp_path_factory, "study", make) / "s")
 
 
-@pytest.mark.parametrize("count", [1, pytest.param(40, marks=pytest.mark.long)])
-def test_a_killed_study_continues_to_the_same_trials(
-    count, expected, tmp_path, compile_cache, campaign
-):
+@pytest.mark.long
+def test_a_killed_study_continues_to_the_same_trials(expected, tmp_path, compile_cache, campaign):
+    """At each change study_test.py stops a study in its process, which continues."""
     kills = campaign(
         "study_kills",
         "`study`, each second one with `--side_by_side=2`, killed at a random moment and continued",
         "no process is left after 5 s; each trial counts once, with the same evaluations",
     )
     choose = random.Random(11)
-    for number in range(count):
+    for number in range(40):
         out, delay = tmp_path / str(number), choose.uniform(1.0, 12.0)
         process = start(study(out, compile_cache, f"--side_by_side={1 + number % 2}"))
         time.sleep(delay)
@@ -156,7 +155,9 @@ def test_a_small_disk_costs_no_trial_unsaid(sizes, expected, tmp_path, compile_c
     tries.finish()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.long)]
+)
 def test_a_scaling_study_that_ends_leaves_no_trial(number, tmp_path, compile_cache):
     flags = ("--kind=scaling", "--devices=2", "--processes=2", "--num_epochs=4000")
     process = start(study(tmp_path / "s", compile_cache, *flags))

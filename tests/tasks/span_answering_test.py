@@ -241,6 +241,7 @@ def test_model_flops_are_those_of_the_products(config):
     assert traced == 2 * (counted + empty - moved)
 
 
+@pytest.mark.long
 @pytest.mark.compiles
 def test_it_learns_to_find_the_word_that_is_asked_for():
     flags = ["--optimizer.base_learning_rate=0.01", "--compute_dtype=bfloat16"]
@@ -266,9 +267,6 @@ def test_an_answer_may_be_limited_in_an_evaluation(
 ):
     run = str(copied_run(tmp_path_factory, "span_answering", compile_cache, tmp_path / "run"))
     last = result_of(tmp_path / "run")["evaluations"][-1]
-    capsys.readouterr()
-    assert main(["infer", run, "--examples=60"]) == 0
-    assert "to the text of the answer" in capsys.readouterr().out
     # Answers of one token: another number from the same network.
     record = told(capsys, "evaluate", run, "--task.max_answer_tokens=1")
     assert record["evaluation_fields"] == {"max_answer_tokens": 1}

@@ -97,15 +97,13 @@ def test_a_sharded_update_gathers_the_new_parameters_alone():
 
 @pytest.mark.processes
 def test_as_many_devices_as_one_likes_compute_the_same_losses():
-    """Groups of two on 1, 2, 4 and 8 devices; plain, with sharded updates, and accumulated."""
+    """Groups of two on 1, 4 and 8 devices; plain, with sharded updates, and accumulated."""
 
     def case(count: int, *flags: str) -> tuple:
         return (count, *SMALL, "--steps_per_call=1", *flags)
 
-    cases = {f"plain on {count}": case(count) for count in (1, 2, 8)}
-    cases |= {
-        f"sharded update on {count}": case(count, "--weight_update_sharding") for count in (4, 8)
-    }
+    cases = {f"plain on {count}": case(count) for count in (1, 8)}
+    cases["sharded update on 8"] = case(8, "--weight_update_sharding")
     cases["accumulated on 4"] = case(4, "--accumulation_steps=2")
     found = first_losses(cases, 4)
     wanted = found["plain on 1"]
