@@ -43,6 +43,9 @@ from benchmarks.pytorch_settings import COMPILED, EAGER, IMAGES, SEARCHED
 SCREENING_SEED = 1_000_000
 """The first seed of the trials that choose how PyTorch runs."""
 
+SCREENED = ("seed", "run_seconds", "epochs", "error")
+"""What is kept of these trials."""
+
 NOTHING_CACHED = "--compile_cache_dir=none"
 
 
@@ -175,7 +178,7 @@ def _screen(compared: Comparison, seeds: int = 3) -> dict[str, Any]:
             if "failed" not in tried[name]:
                 seed, steps = SCREENING_SEED + number, compared.screening_steps
                 trial = _run_pytorch(compared, seed, name, steps)
-                tried[name]["trials"].append(trial)
+                tried[name]["trials"].append({key: trial[key] for key in SCREENED if key in trial})
                 if "error" in trial:
                     tried[name]["failed"] = trial["error"]
     for name, way in tried.items():
