@@ -3,8 +3,8 @@
     python -m benchmarks pytorch_trial --side=digits --seed=3 --settings="compiled, memory kept"
 
 A file `pytorch_NAME.py` beside this one holds an `EXPERIMENT` and its `Trainer`: network, batches
-and step, written for speed as a PyTorch expert would. Every number of the recipe is read
-from the experiment. Prepared data are found as by `dawnjax train`, in $DAWNJAX_DATA or `./data`.
+and step, written for speed as a PyTorch expert would. Every number of the recipe is read from the
+experiment. Prepared data are found as by `dawnjax train`, in $DAWNJAX_DATA or `./data`.
 
 The clock is DawnJAX's. It starts when every shape is warmed up and compiled, on synthetic data and
 a state that is discarded. It stops at the end of the first evaluation that reaches the target.
@@ -30,7 +30,6 @@ from dawnjax.evaluation import reaches
 from dawnjax.optim.optimizers import relative_schedule
 
 Batch = tuple[torch.Tensor, ...]
-
 
 SIDES = ("digits", "recommendation", "language_model", "gnmt", "squad", "cells")
 

@@ -13,14 +13,10 @@ augmentation, and seconds. The peers' timers and record mode's exclude the same 
 
 import argparse
 import json
-import os
 import re
-import signal
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -69,21 +65,12 @@ def run_ours(arguments: argparse.Namespace, first: int, trials: int) -> dict[str
         command += [f"--experiment={arguments.experiment}"]
         command += ["--tiny"] if arguments.tiny else [f"--data.data_dir={arguments.data}"]
         command += [f"--seed={first}", f"--seeds={trials}", f"--out={out}", *arguments.flags]
-        with tempfile.TemporaryFile() as said:
-            process = subprocess.Popen(
-                command, stdout=sys.stderr, stderr=said, start_new_session=True
-            )
-            try:
-                status: Any = process.wait(arguments.our_seconds)
-            except subprocess.TimeoutExpired:
-                status = f"not done in {arguments.our_seconds:g} s"
-            finally:  # after an interrupt too
-                workers.end_group(process)
-            said.seek(0)
-            words = said.read().decode(errors="replace").strip().splitlines()[-3:]
+        _, words, status = ran(command, None, arguments.our_seconds)
         record = json.loads(out.read_text()) if out.exists() else {}
-    if status not in (0, 3):
-        record["failed"] = f"exit status {status}: {' | '.join(words)}"
+    if status is None:
+        record["failed"] = f"not done in {arguments.our_seconds:g} s: {words}"
+    elif status not in (0, 3):
+        record["failed"] = f"exit status {status}: {words}"
     return record
 
 
@@ -92,42 +79,44 @@ def run_peer(script: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         if arguments.data:
             write_for_peer(Path(arguments.data), Path(folder) / "cifar10")
-        started = time.perf_counter()
-        lines, words = printed_by(script, folder, arguments.peer_seconds)
-        seconds = time.perf_counter() - started
+        command = [sys.executable, "-u", str(script.resolve())]
+        lines, words, status = ran(command, folder, arguments.peer_seconds)
     runs = runs_of(lines)
-    found: dict[str, Any] = {"script": script.name, "process_seconds": seconds, "runs": runs}
-    if not runs and seconds >= arguments.peer_seconds:
+    found: dict[str, Any] = {"script": script.name, "runs": runs}
+    if not runs and status is None:
         found["failed"] = f"it printed no run in its {arguments.peer_seconds:g} s"
     elif not runs:
         found["failed"] = words or "it printed no run"
     return found
 
 
-def printed_by(script: Path, folder: str, seconds: float) -> tuple[list[str], str]:
-    """Run a peer's script for at most so long; return its lines and its last errors."""
-    with tempfile.TemporaryFile() as said:
-        process = subprocess.Popen(
-            [sys.executable, "-u", str(script.resolve())],
-            cwd=folder,
-            stdout=subprocess.PIPE,
-            stderr=said,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-        timer = threading.Timer(seconds, lambda: os.killpg(process.pid, signal.SIGKILL))
-        timer.start()
-        lines: list[str] = []
-        try:
-            assert process.stdout is not None
-            lines.extend(process.stdout)
-        finally:  # after an interrupt too
-            timer.cancel()
-            workers.end_group(process)
-        said.seek(0)
-        words = said.read().decode(errors="replace").strip().splitlines()[-3:]
-    return lines, " | ".join(words)
+def ran(
+    command: list[str], folder: str | None, seconds: float
+) -> tuple[list[str], str, int | None]:
+    """Run a program for at most so long, with all that it starts.
+
+    Returns:
+      Its lines, its last errors, and its exit status; None where its time was over.
+    """
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    status: int | None = None
+    try:
+        printed, said = process.communicate(timeout=seconds)
+        status = process.returncode
+    except subprocess.TimeoutExpired:
+        workers.end_group(process)
+        printed, said = process.communicate()  # what came until then
+    finally:  # after an interrupt too
+        workers.end_group(process)
+    return printed.splitlines(), " | ".join(said.strip().splitlines()[-3:]), status
 
 
 def runs_of(lines: list[str]) -> list[dict[str, float]]:

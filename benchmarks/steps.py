@@ -30,7 +30,6 @@ def main() -> int:
     parser.add_argument(
         "--settings", nargs="+", choices=pytorch_settings.SETTINGS, help="PyTorch's ways to try"
     )
-    parser.add_argument("--without_pytorch", action="store_true")
     parser.add_argument("--tiny", action="store_true", help="small shapes, to try the benchmark")
     arguments = parser.parse_args()
     end = time.monotonic() + arguments.seconds
@@ -40,12 +39,11 @@ def main() -> int:
 
 def _run(arguments: argparse.Namespace, folder: str, end: float) -> int:
     flagship = step_settings.FLAGSHIPS[arguments.model]
-    has_other = flagship.pytorch and not arguments.without_pytorch
     command = [sys.executable, "-m", "benchmarks.our_steps", f"--check={folder}"]
     command += [f"--model={arguments.model}", f"--steps={arguments.steps}"]
     command += ["--tiny"] if arguments.tiny else []
     # Room for PyTorch's process beside it; XLA would take three quarters at once.
-    fraction = "0.6" if has_other else "0.9"
+    fraction = "0.6" if flagship.pytorch else "0.9"
     environment = {"XLA_PYTHON_CLIENT_MEM_FRACTION": fraction}
     with workers.Worker(command, limit_seconds=arguments.seconds, environment=environment) as ours:
         kind = ours.ready["device_kind"].lower().replace(" ", "_")
@@ -56,7 +54,7 @@ def _run(arguments: argparse.Namespace, folder: str, end: float) -> int:
         )
         pytorch: workers.Worker | None = None
         facts: dict[str, Any] = {}
-        if has_other:
+        if flagship.pytorch:
             try:
                 pytorch, facts = _pytorch(kind, arguments, folder, end)
             except workers.SideFailed as failure:
