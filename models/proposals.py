@@ -50,7 +50,8 @@ def proposals(
       extent: Height and width of the image in pixels, without padding; boxes are cut to it.
       before: Anchors of each level that are looked at, those with the greatest scores.
       most: Boxes of all levels that are kept.
-      overlap: Of two boxes of a level that overlap more, the one with the greater score stays.
+      overlap: If two boxes of a level overlap more than this, only the one with the higher score
+        stays.
     """
     places = min(before, max(len(level) for level in anchors))
     first, parts = 0, []

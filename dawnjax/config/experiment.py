@@ -137,7 +137,7 @@ class Experiment:
         `max_steps`, `max_examples` or `max_seconds` gives the length.
       max_steps: Length of the run in steps; 0 if another field gives it.
       max_examples: Length of the run in examples; 0 if another field gives it.
-      global_batch_size: Examples a step, over all devices and hosts; for packed text, rows.
+      global_batch_size: Examples per step, over all devices and hosts; rows for packed text.
       batch_norm_group_size: Consecutive examples of the global batch that share normalization
         statistics. It is part of the mathematics, so the number of devices does not change the
         result; devices that hold whole groups need no communication inside layers. 0 means that
@@ -150,15 +150,15 @@ class Experiment:
         another, to save memory for activations. The result is the same up to rounding, because
         each part has whole normalization groups, with three exceptions: each part has its own
         dropout, its own `nnx.BatchNorm` statistics, and its own balance of experts.
-      ema_decay: Decay a step of the moving average of the parameters; 0 keeps none.
+      ema_decay: Decay per step of the moving average of the parameters; 0 keeps no average.
       ema_has_warmup: Whether the decay is at most (1 + n) / (10 + n) after n steps, so that the
         average forgets its start.
       max_seconds: Time after `run_start` at which training ends, within one call of the train
         program; one more evaluation follows, and a profile only if time is left. 0 sets no limit.
         As the only length, it needs a schedule that does not end with the run.
       xla_options: Options of XLA's compiler as `name=value`, for the train and evaluation programs,
-        such as `xla_tpu_enable_latency_hiding_scheduler=true`. Some change rounding. Options that
-        the platform does not know are errors.
+        such as `xla_tpu_enable_latency_hiding_scheduler=true`. Some change rounding. Options
+        unknown to the platform are errors.
       initialize_from: A run directory whose parameters this run starts with, or published weights
         in a file or folder of safetensors; empty starts from scratch. The optimizer always starts
         from scratch, and so does the head if the data differ.

@@ -73,7 +73,7 @@ class RunOptions:
         the parameters stay whole on each; the mathematics stays the same. It excludes
         `mesh.fsdp` and `mesh.model`, which also split the parameters.
       context_keys: Devices along `mesh.context` gather all keys and values, or pass them around in
-        a `ring`, so that no device holds a whole text's.
+        a `ring`, so that no device holds a whole text's keys.
       steps_per_call: Steps in one call of the compiled program; 0 chooses by dataset, model and
         platform.
       data_placement: Keep the dataset on each device, feed each batch from the host, or choose

@@ -31,8 +31,8 @@ class _LinearlyScaled:
 
     Attributes:
       base_learning_rate: The peak learning rate at `reference_batch_size` examples.
-      reference_batch_size: The linear scaling rule: peak = base * global batch / reference. 0
-        takes the base rate as it is.
+      reference_batch_size: The linear scaling rule: peak = base * global batch / reference. 0 takes
+        the base rate unchanged.
 
     Source: Goyal et al. 2017 (arXiv 1706.02677), section 2.1.
     """
@@ -51,7 +51,8 @@ class Sgd(_LinearlyScaled):
       weight_decay: Added to the gradient as weight_decay * parameter.
       decay_norm_and_bias: Whether the decay covers one-dimensional parameters too (biases,
         normalization scales).
-      bias_rate_factor: Of the learning rate of biases, the parameters named `bias`; 2 in Detectron.
+      bias_rate_factor: Factor on the learning rate of biases, the parameters named `bias`; 2 in
+        Detectron.
     """
 
     TAG: ClassVar[str] = "sgd"
@@ -203,7 +204,7 @@ class _Falling(_WarmUp):
     """A schedule that falls from the peak until the run ends.
 
     Attributes:
-      final_fraction: The rate that the end of the run comes to, as a fraction of the peak.
+      final_fraction: The rate at the end of the run, as a fraction of the peak.
     """
 
     final_fraction: Fraction = 0.0
@@ -313,7 +314,8 @@ class Adam:
       beta_1: Decay of the mean gradient.
       beta_2: Decay of the mean squared gradient.
       epsilon: Added to the root of the mean square.
-      weight_decay: Times the learning rate and the parameter; 0 is plain Adam.
+      weight_decay: Decoupled decay: each step subtracts it times the learning rate and the
+        parameter; 0 is plain Adam.
       clip_global_norm: The gradient is scaled down to this norm; 0 clips nothing.
 
     Source: Kingma and Ba 2015 (arXiv 1412.6980), algorithm 1; the decay, Loshchilov and Hutter 2019

@@ -19,8 +19,8 @@ class Stages:
     of its own, compiled before the clock starts.
 
     Attributes:
-      boundary_epochs: Where a stage begins, in epochs of the run, ascending: at the first step that
-        starts there or later. Empty is one stage, whatever the other fields hold.
+      boundary_epochs: Where stages begin, in epochs of the run, ascending: each at the first step
+        from there on. Empty means one stage, whatever the other fields hold.
       global_batch_size: `global_batch_size` from each boundary on; empty if it stays. A learning
         rate with a `reference_batch_size` follows it.
 

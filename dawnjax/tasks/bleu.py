@@ -13,7 +13,7 @@ class Scoring:
 
     Attributes:
       is_cased: Whether `Hund` and `hund` are two words.
-      tokenizer: sacreBLEU's. `intl` splits at every punctuation and symbol of Unicode.
+      tokenizer: sacreBLEU's tokenizer. `intl` splits at all Unicode punctuation and symbols.
     """
 
     is_cased: bool = True

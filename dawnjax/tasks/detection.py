@@ -53,10 +53,10 @@ class DetectionSearch:
     """Choice of detections among all boxes of a network.
 
     Attributes:
-      least_score: A box is none of a class below this probability.
-      overlap: Of two boxes of a class that overlap as much or more, the likelier one stays.
-      most_a_class: Boxes of each class that are looked at, the likeliest.
-      most: Detections of an image, the likeliest of all classes. COCO counts 100 of each class.
+      least_score: Boxes below this probability are dropped.
+      overlap: If two boxes of a class overlap this much or more, only the likelier one stays.
+      most_a_class: Number of boxes considered for each class, most likely first.
+      most: Detections per image, the most likely over all classes. COCO counts 100 per class.
     """
 
     least_score: FractionBelowOne = 0.05

@@ -39,13 +39,13 @@ class GameSearch:
 
     Attributes:
       method: `puct` visits by the sum of a move's value and its prior; `minigo` does so with the
-        prior's weight as MLPerf v0.5's Minigo has it; `gumbel` halves a few considered moves, and
-        learns with few simulations.
+        prior's weight of MLPerf v0.5's Minigo; `gumbel` halves a few considered moves, and learns
+        with few simulations.
       simulations: Positions that the network evaluates after the root.
       exploration: Weight of the prior in `puct`; the prior of a position with N visits is weighed
         by it plus log((1 + N + base) / base). In `minigo` it is the weight.
       exploration_base: That base.
-      noise_alpha: Of the Dirichlet noise at the root of `puct`.
+      noise_alpha: Alpha of the Dirichlet noise at the root of `puct`.
       noise_fraction: Weight of that noise beside the prior.
       opening_moves: First moves of a game that `puct` draws by their visits; then the most visited.
       considered: Moves that `gumbel` considers at the root.

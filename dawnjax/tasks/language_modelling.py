@@ -68,11 +68,11 @@ class LanguageModelling(Task):
     `expert_balance` and `dropped_tokens`: see `experts.Routing`.
 
     Attributes:
-      target_vocabulary: The vocabulary whose tokens a target on `loss` counts. Data of another
-        vocabulary are refused: nats a token of two vocabularies do not compare.
-      window: Tokens that a token attends to, itself included; 0 is the whole row.
-      averages: Whether `loss` is the mean over `tokens`, or over the means of `rows`, which all
-        weigh the same.
+      target_vocabulary: The vocabulary of a target on `loss`. Data with another vocabulary are
+        refused, because nats per token are not comparable between vocabularies.
+      window: Tokens that a token attends to, including itself; 0 is the whole row.
+      averages: Whether `loss` is the mean over `tokens`, or over the means of `rows`, which count
+        equally.
       masks_separators: The token after a separator counts neither in training nor in an
         evaluation, because nothing before it predicts the next document.
       stages: Changes in the course of a run.

@@ -44,15 +44,16 @@ class Playing(GeneratingTask):
     A generation makes games x moves positions. Games that its end interrupts go on in the next.
 
     Attributes:
-      games: Games side by side.
-      moves: Moves in each of them in a generation.
-      window_generations: Generations whose positions training draws from, uniformly.
+      games: Games played at once.
+      moves: Moves of each game in a generation.
+      window_generations: Number of the newest generations from which training draws positions,
+        uniformly.
       search: Search of a move in self-play, and in gating without Dirichlet noise.
       value_weight: Weight of the value's squared error beside the policy's cross-entropy.
-      symmetries: Show training a random symmetry of each position.
-      gating_games: Games of the match that decides whether the newest parameters play; 0 lets them
-        always.
-      gating_score: Score of that match with which they do.
+      symmetries: Train on a random symmetry of each position.
+      gating_games: Games of the match that decides whether the newest parameters play; with 0 they
+        always play.
+      gating_score: Score of that match needed to play.
     """
 
     example_unit: ClassVar[str] = "positions"

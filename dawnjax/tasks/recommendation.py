@@ -38,7 +38,7 @@ class Recommendation(Task):
     """The next item of each user.
 
     Attributes:
-      num_negatives: Items not rated that are drawn beside each rated one.
+      num_negatives: Unrated items drawn for each rated item.
     """
 
     TAG: ClassVar[str] = "recommendation"

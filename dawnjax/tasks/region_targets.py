@@ -35,19 +35,22 @@ class Regions:
     """Choice of proposals, and of the anchors and proposals that are learnt from.
 
     Attributes:
-      scored: Anchors of each level whose boxes may become proposals, in training.
-      scored_evaluated: Likewise, in an evaluation.
-      proposals: Of an image, of all levels. MLPerf's reference keeps 2,000 of a device's images
-        together in training, and 1,000 of an image in an evaluation.
-      overlap: Of two boxes of a level that overlap more, the one with the greater score stays.
-      anchors: Of an image, that the region head learns from.
-      anchors_of_objects: The most of these with an object, as a fraction.
-      object_overlap: An anchor with this overlap or more has the object that it overlaps most. Each
-        object also has the anchors that overlap it most of all.
-      background_overlap: An anchor whose overlaps are all below is background; others are left out.
+      scored: Anchors of each level that may become proposals, in training.
+      scored_evaluated: Anchors of each level that may become proposals, in an evaluation.
+      proposals: Proposals per image, over all levels. MLPerf's reference keeps 2,000 for all images
+        of a device in training, and 1,000 per image in an evaluation.
+      overlap: If two boxes of a level overlap more than this, only the one with the higher score
+        stays.
+      anchors: Anchors per image that the region head learns from.
+      anchors_of_objects: Largest fraction of these with an object.
+      object_overlap: An anchor with at least this overlap is assigned the object that it overlaps
+        most. Each object is also assigned the anchors that overlap it most.
+      background_overlap: An anchor is background if all its overlaps are below this; anchors in
+        between are left out.
       sampled: Proposals and true boxes of an image that the heads learn from.
-      sampled_of_objects: The most of these with an object, as a fraction; masks are learnt of them.
-      box_overlap: A proposal with this overlap or more has the object that it overlaps most.
+      sampled_of_objects: Largest fraction of these with an object; masks are learnt from them.
+      box_overlap: A proposal with at least this overlap is assigned the object that it overlaps
+        most.
     """
 
     scored: _Places = 2000

@@ -35,9 +35,9 @@ class SelfPlay(Playing):
     """Self-play, evaluated by games against a player that does not learn.
 
     Attributes:
-      opponent: That player, one of `opponents.Opponent`.
-      match_simulations: Simulations of the network's moves in an evaluation; 0 takes the likeliest
-        move of its policy.
+      opponent: The evaluation's opponent, one of `opponents.Opponent`.
+      match_simulations: Simulations for the network's moves in an evaluation; 0 takes the most
+        likely move of its policy.
     """
 
     TAG: ClassVar[str] = "self_play"

@@ -48,10 +48,10 @@ class Decoding:
 
     Attributes:
       num_beams: Hypotheses kept by the beam search; 1 is greedy search.
-      length_penalty: The exponent alpha of the length penalty; no use to greedy search.
-      coverage_penalty: The factor beta of the coverage penalty, for models that keep the sum of
-        their attention; no use to greedy search.
-      max_extra_tokens: A translation ends this many tokens past its source's length at the latest
+      length_penalty: The exponent alpha of the length penalty; greedy search ignores it.
+      coverage_penalty: The factor beta of the coverage penalty, for models that sum their
+        attention; greedy search ignores it.
+      max_extra_tokens: A translation is at most this many tokens longer than its source
         (Vaswani et al. 2017, section 6.1, has 50).
     """
 

@@ -116,23 +116,25 @@ class Coco:
     """Images with boxes around objects and perhaps masks, resized to one shape.
 
     Attributes:
-      corpus: Name of the set; the directory that is looked for. `coco2017` must hold its counts.
-      height: Of the images that the network sees, in pixels.
+      corpus: Name of the set and of its directory. `coco2017` must have COCO 2017's counts.
+      height: Height of the images that the network sees, in pixels.
       width: Likewise.
-      train_height: Of the images that training crops, larger to keep details; 0 for `height`.
+      train_height: Height of the images that training crops, larger to keep details; 0 takes
+        `height`.
       train_width: Likewise.
-      short_side: Images keep their aspect: the shorter side gets so many pixels, fewer where the
-        longer one would have more than `long_side`, and black pixels follow below and on the right.
-        0 stretches images to `height` and `width`.
-      long_side: The most pixels of the longer side; `height` and `width` hold as many or more.
-      turns_tall: Whether tall images lie on their side, in batches of their own, so that both kinds
-        have `height` x `width` pixels, with less padding.
-      mask_side: Of the square that each mask is cut to, in its box; 0 reads no masks.
-      trains_crowd: Whether crowd regions are trained on as objects.
-      evaluates_empty: Whether images without objects are evaluated, where each detection is wrong.
+      short_side: Images keep their aspect ratio: the shorter side gets this many pixels, or fewer
+        if the longer side would exceed `long_side`; black pixels fill the rest below and on the
+        right. 0 stretches images to `height` and `width`.
+      long_side: Most pixels of the longer side; `height` and `width` must be at least as large.
+      turns_tall: Whether tall images are turned on their side, in separate batches, so that both
+        kinds have `height` x `width` pixels, with less padding.
+      mask_side: Side of the square that each mask is resampled to, within its box; 0 reads no
+        masks.
+      trains_crowd: Whether to train on crowd regions as objects.
+      evaluates_empty: Whether to evaluate images without objects, where every detection is wrong.
         MLPerf's SSD leaves them out.
-      data_dir: The prepared directory. Empty takes one named as the corpus in the directory that
-        the environment variable DAWNJAX_DATA names, or in `./data` without it.
+      data_dir: The prepared directory. Empty takes the corpus's folder in the directory of the
+        environment variable DAWNJAX_DATA, or in `./data` without it.
     """
 
     TAG: ClassVar[str] = "coco"

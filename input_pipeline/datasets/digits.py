@@ -46,8 +46,8 @@ class Digits:
     On the split of seed 0 one nearest neighbour classifies 886 of the 897 test images.
 
     Attributes:
-      split_seed: Seed of the split into training and test images. It is apart from a trial's seed,
-        so that all trials are measured on the same images.
+      split_seed: Seed of the split into training and test images. It is separate from a trial's
+        seed, so all trials are measured on the same images.
       kept_classes: Digits to keep, which get labels from 0 on in this order; empty keeps all ten.
     """
 

@@ -228,8 +228,8 @@ class Images:
     Attributes:
       name: The name that they were prepared under, or that TensorFlow Datasets has for them.
       data_dir: The directory that `dawnjax prepare` wrote, or a TFDS directory in ArrayRecord
-        files. Empty takes one of the name in the directory that the environment variable
-        DAWNJAX_DATA names, or in `./data` without it.
+        files. Empty takes one of the name in the directory of the environment variable
+        DAWNJAX_DATA, or in `./data` without it.
       image_side: Height and width of the images in pixels; squares must have them, and 0 takes
         those of the squares. Photographs need it, and are normalized with mean 0.5 and standard
         deviation 0.25.

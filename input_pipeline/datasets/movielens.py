@@ -76,13 +76,13 @@ class MovieLens:
     """Users' ratings of films; the last of each user is held out.
 
     Attributes:
-      corpus: Name of the set; the directory that is looked for. A name of MovieLens, such as
-        `ml-20m`, must hold that set's users, items and ratings.
-      num_eval_negatives: Items never rated that a held-out one is ranked among: 99 in the paper,
-        999 in MLPerf.
-      eval_negatives_seed: Seed of these items, apart from a trial's seed.
-      data_dir: The prepared directory. Empty takes one named as the corpus in the directory that
-        the environment variable DAWNJAX_DATA names, or in `./data` without it.
+      corpus: Name of the set and of its directory. A MovieLens name, such as `ml-20m`, must have
+        that set's users, items and ratings.
+      num_eval_negatives: Unrated items among which a held-out item is ranked: 99 in the paper, 999
+        in MLPerf.
+      eval_negatives_seed: Seed of these items, separate from a trial's seed.
+      data_dir: The prepared directory. Empty takes the corpus's folder in the directory of the
+        environment variable DAWNJAX_DATA, or in `./data` without it.
     """
 
     TAG: ClassVar[str] = "movielens"

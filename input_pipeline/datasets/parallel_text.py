@@ -105,12 +105,12 @@ class ParallelText:
     rows, each of nearly `row_length` source and target tokens.
 
     Attributes:
-      corpus: Name of the corpus and the direction; the directory that is looked for.
-      vocabulary_size: Tokens of the joint vocabulary; the prepared one must have as many.
-      row_length: Room of a training row, in tokens of the side that has more; the prepared rows
-        must have as much.
-      data_dir: The prepared directory. Empty takes one named as the corpus in the directory that
-        the environment variable DAWNJAX_DATA names, or in `./data` without it.
+      corpus: Name of the corpus and direction, and of its directory.
+      vocabulary_size: Tokens of the joint vocabulary; the prepared vocabulary must have as many.
+      row_length: Length of a training row, in tokens of the longer side; the prepared rows must
+        have the same.
+      data_dir: The prepared directory. Empty takes the corpus's folder in the directory of the
+        environment variable DAWNJAX_DATA, or in `./data` without it.
     """
 
     TAG: ClassVar[str] = "parallel_text"

@@ -57,7 +57,7 @@ class PgxGame:
         `othello`, `hex`, `gardner_chess`, `animal_shogi`, `chess`, `shogi`.
       komi: Points of Go's second player for moving second.
       max_moves: Moves after which a game of Go ends; 0 takes pgx's, twice the points of the board.
-      examples_per_generation: Positions that the steps of a generation draw; an epoch is as many.
+      examples_per_generation: Positions that a generation's steps draw; this is one epoch.
       num_eval_games: Games of an evaluation.
     """
 

@@ -116,21 +116,21 @@ class Squad:
     """Questions whose answers are spans of a passage.
 
     Attributes:
-      word_vectors: A file of published vectors in GloVe's text form, `word v1 ... vN`. A relative
-        path that is not there is looked for in the directory that the environment variable
-        DAWNJAX_DATA names. The vectors stay as they are, and the vocabulary is that of the file.
-        Empty trains vectors of its own.
-      vocabulary_size: Words that have vectors of their own, the most frequent of the training
-        split in lower case, with padding and the unknown word.
-      context_length: Tokens of a passage; a longer one is not trained on, with all its questions.
-      question_length: Tokens of a question; a longer one is not trained on, and its first tokens
-        are evaluated.
-      eval_context_length: Tokens of a passage to evaluate; an answer after them is not found. 0
-        takes the longest, so that nothing is cut.
-      train_articles: Articles to train on, the first by title; 0 for all.
+      word_vectors: A file of published vectors in GloVe's text format, `word v1 ... vN`. A missing
+        relative path is looked up in the directory of the environment variable DAWNJAX_DATA. The
+        vectors stay fixed, and the vocabulary is the file's. Empty trains new vectors.
+      vocabulary_size: Words with their own vectors: the most frequent of the training split in
+        lower case, including padding and the unknown word.
+      context_length: Tokens of a passage; longer passages and their questions are left out of
+        training.
+      question_length: Tokens of a question; longer questions are left out of training, and cut in
+        an evaluation.
+      eval_context_length: Tokens of an evaluation passage; an answer after them cannot be found. 0
+        takes the longest, so nothing is cut.
+      train_articles: Articles to train on, the first by title; 0 takes all.
       eval_articles: Articles to evaluate, likewise.
-      data_dir: The prepared directory. Empty takes `squad` in the directory that the environment
-        variable DAWNJAX_DATA names, or in `./data` without it.
+      data_dir: The prepared directory. Empty takes `squad` in the directory of the environment
+        variable DAWNJAX_DATA, or in `./data` without it.
     """
 
     TAG: ClassVar[str] = "squad"

@@ -86,16 +86,16 @@ class TokenShards:
       vocabulary: What a token is: a `bytes` token is a byte of text, and 256 separates documents;
         a `gpt2` token is one of GPT-2's 50,257, and 50256 separates documents; a `llama3` token
         is one of 128,256, and 128000 separates documents; a `llama2` token is one of 32,000, and
-        1 separates documents; `file` has the directory's `vocabulary.json` say it.
+        1 separates documents; `file` takes the directory's `vocabulary.json`.
       sequence_length: Tokens of a row that the model reads.
-      rows: `overlapping` rows have their last token as the next row's first, so that a row predicts
-        as many tokens as it reads; rows that lie `apart` have none in common and predict one
-        fewer, as rows of a packed fine-tuning set do.
-      masks_prompts: An evaluation counts the tokens that its mask marks, and no others, such as
-        answers without their prompts. Training counts all.
-      max_eval_tokens: The stream to evaluate ends after this many tokens to predict; 0 takes all.
-      data_dir: The prepared directory. Empty takes one named as the corpus in the directory that
-        the environment variable DAWNJAX_DATA names, or in `./data` without it.
+      rows: `overlapping` rows share their last token with the next row's first, so a row predicts
+        as many tokens as it reads; `apart` rows share none and predict one fewer, as in a packed
+        fine-tuning set.
+      masks_prompts: An evaluation counts only the tokens that its mask marks, such as answers
+        without their prompts. Training counts all.
+      max_eval_tokens: The evaluation stream ends after this many predicted tokens; 0 takes all.
+      data_dir: The prepared directory. Empty takes the corpus's folder in the directory of the
+        environment variable DAWNJAX_DATA, or in `./data` without it.
     """
 
     TAG: ClassVar[str] = "token_shards"

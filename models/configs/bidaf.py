@@ -25,8 +25,8 @@ class BiDAF(TextNetwork):
       filters: Values of a word from its characters.
       hidden_width: Values of an LSTM in one direction.
       num_modelling_layers: Layers of LSTMs after the attention.
-      has_match: Whether each token's embedding also says if the other text has that token, as it is
-        written. Not in the paper; Chen et al. 2017 (arXiv 1704.00051), section 3.2, "exact match".
+      has_match: Whether each token's embedding also has a bit for its exact match in the other
+        text. Not in the paper; Chen et al. 2017 (arXiv 1704.00051), section 3.2, "exact match".
       dropout_rate: Dropout of the inputs of every LSTM, of characters and of the last layers.
     """
 

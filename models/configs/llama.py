@@ -40,20 +40,20 @@ class Llama:
       windows: Tokens that a token attends to, a number for each layer in turn; 0 is no limit. Empty
         takes the task's window.
       has_biases: All products, the router and the experts have biases.
-      has_sinks: Each head has a learned score that takes part in the softmax and adds no value.
+      has_sinks: Each head has a learned score that enters the softmax but adds no value.
       normalizes_queries: Queries and keys pass an RMSNorm over the channels of a head, before
         their positions are added.
       norm_epsilon: Added to the mean square in a norm.
       ties_embedding: The output layer is the embedding's transpose.
       masks_documents: A token attends only to its own document.
-      initial_std: Standard deviation of all matrices at first.
+      initial_std: Initial standard deviation of all matrices.
       scales_projections: The matrices that write to the residual stream (attention's output and
         the MLPs' down projection) begin with `initial_std / sqrt(2 * num_layers)`.
       lora: Adapters to train, while everything else stays frozen; none by default.
       param_dtype: Dtype of all parameters except adapters, which are float32.
       remat: What the backward pass recomputes: `full` keeps only the input of each layer,
         `products` also keeps the results of its matrix products.
-      loss_chunk: Tokens of each row whose logits are in memory at a time; 0 makes all at once.
+      loss_chunk: Tokens of each row with logits in memory at a time; 0 computes all at once.
     """
 
     TAG: ClassVar[str] = "llama"

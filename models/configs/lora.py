@@ -25,7 +25,7 @@ class Lora:
       rank: Rows of A; 0 for no adapters.
       alpha: The adapter's weight times its rank.
       targets: Products with an adapter.
-      dropout_rate: Of the adapters' inputs in training.
+      dropout_rate: Dropout of the adapters' inputs in training.
     """
 
     rank: NonNegative[int] = 0

@@ -21,19 +21,20 @@ class MaskRCNN(ImageNetwork):
 
     Attributes:
       backbone: The ResNet; each of its stages gives a level of the pyramid.
-      norm: `frozen_batch` keeps the backbone's BatchNorm as it came, so it needs a pretrained
-        backbone; `group` normalizes groups of channels, and learns from the start.
-      groups: Of channels, for `group`.
+      norm: `frozen_batch` keeps the BatchNorm of the pretrained backbone that it needs; `group`
+        normalizes groups of channels, and can train from scratch.
+      groups: Groups of channels, for `group`.
       frozen_stages: Stages of the backbone that are not trained, with its stem; 0 for none.
       width: Channels of the pyramid and of the heads' convolutions.
-      anchor_sides: Side of each level's square anchor, in pixels. As many levels as there are more
-        sides than stages follow the pyramid's, each of half the size; boxes are not read from them.
-      canonical_side: Side of the boxes that are read from the level `canonical_level`, in pixels.
-      canonical_level: From 0, the finest. A box of half the side is read from the level before.
-      box_cells: Along each side of a box's features for its class.
-      mask_cells: Along each side of its features for its mask, which has twice as many.
-      box_width: Of the two linear layers for classes and boxes.
-      mask_convolutions: Before the mask is enlarged.
+      anchor_sides: Side of each level's square anchor, in pixels. Each side beyond the number of
+        stages adds a level of half the size after the pyramid's; boxes are not read from these.
+      canonical_side: Side, in pixels, of boxes that are read from the level `canonical_level`.
+      canonical_level: Level, from 0 for the finest. A box of half the side is read from the next
+        finer level.
+      box_cells: Cells along each side of a box's features for its class.
+      mask_cells: Cells along each side of a box's features for its mask, which has twice as many.
+      box_width: Width of the two linear layers for classes and boxes.
+      mask_convolutions: Convolutions before the mask is enlarged.
     """
 
     TAG: ClassVar[str] = "mask_rcnn"

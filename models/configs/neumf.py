@@ -15,8 +15,8 @@ class NeuMF:
 
     Attributes:
       gmf_width: Factors of the generalized matrix factorization; 0 leaves it out.
-      layer_widths: Widths of the MLP: first its input's, half of which is the user's embedding and
-        half the item's, then its layers'. Empty leaves the MLP out.
+      layer_widths: Widths of the MLP: its input (half user embedding, half item embedding), then
+        its layers. Empty leaves the MLP out.
     """
 
     TAG: ClassVar[str] = "neumf"

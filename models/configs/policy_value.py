@@ -18,11 +18,11 @@ class PolicyValue:
       width: Channels of the trunk.
       policy_width: Channels of the policy head.
       value_width: Channels of the value head.
-      value_hidden_width: Units between these and the value.
+      value_hidden_width: Units between these channels and the value.
       norm: `batch` normalizes after each convolution; `none` leaves it out, and each block begins
         as the identity.
-      initializer: Of all kernels: `glorot_uniform`, or `he_normal` for convolutions beside
-        uniform values for the linear layers. Biases begin as 0 with the first.
+      initializer: Initialization of all kernels: `glorot_uniform`, or `he_normal` for convolutions
+        and uniform for linear layers. With `glorot_uniform`, biases start as 0.
       batch_norm_momentum: The fraction of the running statistics that a step keeps.
       batch_norm_epsilon: Added to the variance.
     """

@@ -41,16 +41,16 @@ class ResNet(ImageNetwork):
         both of stride 2. Both have as many channels as the 3x3 convolutions of the first stage.
       shortcut: Where a block changes the shape: a 1x1 convolution and BatchNorm (the paper's option
         B), or every second pixel and zeros for the new channels (option A, no parameters).
-      batch_norm_momentum: The fraction of the running statistics that a step keeps. 0.9 is the
-        default of PyTorch (there 0.1), with which the usual CIFAR recipes were found.
+      batch_norm_momentum: The fraction of the running statistics that a step keeps. 0.9 is
+        PyTorch's default (there called 0.1), which the usual CIFAR recipes use.
       batch_norm_epsilon: Added to the variance; 1e-5 as in He et al.'s released models.
       last_scale: Start of the last BatchNorm's scale in each block. 0 makes a block start as the
         identity (Goyal et al. 2017, "Accurate, Large Minibatch SGD", section 5.1).
       classifier_std: The classifier's weights start as normal with this standard deviation (0.01 in
         Goyal et al. 2017, section 5.1); 0 takes uniform in +-1 / sqrt(channels).
       normalizes: Whether BatchNorm follows the convolutions. Without it a deep network hardly
-        learns: it is left out to see what it costs (Coleman et al. 2019, figure 11).
-      rectifies: Whether ReLU follows them; left out for the same question.
+        learns; the flag measures its worth (Coleman et al. 2019, figure 11).
+      rectifies: Whether ReLU follows the convolutions; likewise an ablation.
     """
 
     TAG: ClassVar[str] = "resnet"

@@ -14,11 +14,11 @@ class Rotary:
     """Rates at which pairs of channels turn with the position.
 
     Attributes:
-      base: Pair i of n turns by base**(-i / n) a token.
+      base: Pair i of n turns by base**(-i / n) per token.
       scaling: `llama3` divides the rates of long wavelengths by `factor` and keeps short ones;
         `yarn` does so by the number of turns in `original_length`, and sharpens the attention.
-      factor: How many times longer the context became.
-      original_length: Context before that, in tokens.
+      factor: Factor by which the context became longer.
+      original_length: Context before the extension, in tokens.
       low: Wavelengths above `original_length / low` are stretched whole (llama3), or those with
         fewer turns than `low` (yarn).
       high: Wavelengths below `original_length / high`, or with more turns, stay.

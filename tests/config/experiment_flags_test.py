@@ -86,7 +86,7 @@ def test_help_lists_every_leaf_with_its_default():
     text = str(caught.value)
     for flag in ("optimizer.base_learning_rate", "evaluation.every_epochs", "mesh.fsdp", "seed"):
         assert f"--{flag} " in text
-    assert "Examples a step, over all devices and hosts; for packed text" in text
+    assert "Examples per step, over all devices and hosts; rows for packed text" in text
 
 
 def test_an_experiment_of_ones_own(tmp_path):

@@ -89,7 +89,7 @@ def done(): print("done", flush=True); time.sleep(9)
 @pytest.mark.parametrize(
     ("code", "outcome"),
     [
-        ("save(logits[:9]); done()", r"float32 \[9, 10\], and float32 \[897, 10\] is needed"),
+        ("save(logits[:9]); done()", r"float32 \[9, 10\], wanted float32 \[897, 10\]"),
         ("save(logits.astype('f8')); done()", "is float64"),
         ("save(np.array([print] * 897), allow_pickle=True); done()", "holds Python objects"),
         ("os.truncate(os.open(f'{out}/logits.npy', 66), 10); done()", "cannot be read"),
