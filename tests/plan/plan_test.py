@@ -71,7 +71,7 @@ def test_a_size_counts_devices_and_gives_the_torus(text, num_devices, num_hosts,
     [
         ("v5", "did you mean"),
         ("k80:8", "no system 'k80'"),
-        ("v3:7", "a chip of v3 has 2"),
+        ("v3:7", "a chip has 2$"),
         ("v5e:12", "give the torus in chips"),
         ("v5e:2x2x2", "2 axes"),
         ("h100:12", "give a multiple of 8, the devices of a host"),
