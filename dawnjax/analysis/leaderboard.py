@@ -144,8 +144,8 @@ def leaderboard(
     if len(several) > 1:
         words = ", ".join(one.words() for one in several)
         raise ConfigError(
-            f"the entries of {benchmark} have several targets ({words}), whose times are not to be "
-            "ranked together: choose one with target="
+            f"the entries of {benchmark} have several targets ({words}), and times to different "
+            "targets cannot be ranked together: choose one with target="
         )
     undated = sum(parse_date(entry.date) is None for entry in chosen)
     if until is not None:

@@ -156,8 +156,8 @@ def _compare_texts(
     for name in sorted(code.keys() | now.keys()) if code else ():
         if code.get(name) != now.get(name):
             raise ConfigError(
-                f"{name}: its code is not that of {directory.path}, whose text is in "
-                f"{directory.experiment_file}; put that back"
+                f"{name}: its code differs from the run in {directory.path}; "
+                f"{directory.experiment_file} has the old text: restore it"
             )
     for name in changed_texts(record.get("source"), own.to_json()):
         print(

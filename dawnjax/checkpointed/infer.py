@@ -68,8 +68,8 @@ def infer_run(
     reasons = _reasons(latencies, cost, num_examples)
     if not any(find_metric(experiment.task, name) for name in quality):
         reasons["quality"] = (
-            f"quality() of task={experiment.task.TAG} gives none of its metrics, which `dawnjax "
-            "evaluate` measures"
+            f"quality() of task={experiment.task.TAG} gives none of its metrics; `dawnjax "
+            "evaluate` measures them"
         )
     if not whole_split:
         reasons["reached"] = f"{len(answers)} of {in_split} examples were answered"

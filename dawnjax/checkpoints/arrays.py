@@ -37,6 +37,6 @@ def check_same_structure(saved: dict[str, str], wanted: dict[str, Any]) -> None:
     for name in [*asked, *saved]:
         if asked.get(name) != saved.get(name):
             raise CheckpointError(
-                f"the checkpoint is of another model or optimizer: {name} is "
+                f"the checkpoint has another model or optimizer: {name} is "
                 f"{saved.get(name, 'absent')} in it and {asked.get(name, 'absent')} in this run"
             )

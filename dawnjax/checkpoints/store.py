@@ -163,7 +163,7 @@ class Checkpoints:
         if max(self._failed, default=SavePoint(-1)) <= newest:
             return ""
         kept = f"the newest checkpoint is of {newest}" if newest.step >= 0 else "no state was saved"
-        return f"saves failed ({len(self._failed)}), and with them the newest state: {kept}"
+        return f"saves failed ({len(self._failed)}), including the newest state: {kept}"
 
     def restore_newest(
         self, like: Any, progress: Callable[[], object] = lambda: None
@@ -247,8 +247,8 @@ class Checkpoints:
             skipped.append(f"{folder} cannot be restored: {faults[0]}")
         if skipped:
             raise CheckpointError(
-                f"{'; '.join(skipped)}; bring back a copy of one, or, to train that run from the "
-                "beginning, delete that directory"
+                f"{'; '.join(skipped)}; restore a copy of one, or delete that directory to train "
+                "the run from the beginning"
             )
         return None
 
@@ -275,8 +275,8 @@ class Checkpoints:
     def _note_failure(self, point: SavePoint, reason: str) -> None:
         self._failed.append(point)
         self._warn(
-            f"the state of {point} could not be saved in {self._directory}: {reason}; the run goes "
-            "on with the checkpoints that it has"
+            f"the state of {point} could not be saved in {self._directory}: {reason}; the run "
+            "continues with its earlier checkpoints"
         )
 
 

@@ -65,10 +65,10 @@ def _ruleset_in(above: str, log: bytes) -> str:
 
 def _check_log(data: bytes, ruleset: str) -> tuple[list[str], list[str]]:
     if parse(data).version == "v0.5":
-        raise Refused("is of v0.5, whose rules MLPerf's checker does not have")
+        raise Refused("is from v0.5; MLPerf's checker has no rules for it")
     known = rulesets()
     if not ruleset:
-        raise Refused(f"is of a round that no folder names; give --ruleset, such as {known[-1]}")
+        raise Refused(f"does not show its round; give --ruleset, such as {known[-1]}")
     if ruleset not in known:
         raise Refused(f"needs rules {ruleset}; MLPerf's checker has {', '.join(known)}")
     program = Path(__file__).with_name("compliance_process.py")

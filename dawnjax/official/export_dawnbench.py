@@ -126,7 +126,7 @@ def _check_threshold(best: float, task: dawnbench.BenchmarkTask, source: Path) -
     if best < task.threshold:
         raise ConfigError(
             f"{source}: the best {task.metric} is {best:.9g}, below the {task.threshold:g} of "
-            f"{task.name}; the benchmark takes no entry that does not reach it"
+            f"{task.name}; only entries that reach it are exported"
         )
 
 

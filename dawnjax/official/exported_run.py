@@ -101,8 +101,7 @@ def benchmark_data(told: Any, wanted: Collection[str], source: Path) -> str:
     names = " or ".join(wanted)
     if not isinstance(told, dict) or not told:
         raise ConfigError(
-            f"{source}: what its data are is not said, so it is not a result on {names}; run it "
-            "again"
+            f"{source}: its data are not recorded, so it is not a result on {names}; run it again"
         )
     name, benchmark = (str(told.get(key) or "") for key in ("name", "benchmark"))
     if benchmark not in wanted:

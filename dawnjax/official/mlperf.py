@@ -289,7 +289,7 @@ def _machine(
         if each == 0:
             total = 0
         elif total is None:
-            reasons["num_accelerators"] = f"{each} a host, whose number is not known"
+            reasons["num_accelerators"] = f"{each} per host; the number of hosts is not known"
     return {
         "system": name,
         "hardware": hardware,
@@ -361,11 +361,13 @@ def _batch(
         return size, "examples"
     if kind not in _OF_ONE_ACCELERATOR + _TOKENS_OF_ONE_ACCELERATOR:
         reasons["global_batch_size"] = (
-            f"input_batch_size is {size}; whether of one processor or of all is not told"
+            f"input_batch_size is {size}; it is unknown whether for one processor or for all"
         )
         return None, "examples"
     if not accelerators:
-        reasons["global_batch_size"] = f"{size} for each accelerator, whose number is not known"
+        reasons["global_batch_size"] = (
+            f"{size} for each accelerator; the number of accelerators is not known"
+        )
         return None, "examples"
     total = size * accelerators
     if benchmark == "ssd":

@@ -200,7 +200,7 @@ def _status(record: Record, version: str, data: bytes) -> tuple[str, bool]:
     if word in _FAILURE:
         return ("not reached" if word == "false" else word), False
     raise Refused(
-        f"run_stop says {quoted(answer)}: whether the target was reached is not told",
+        f"run_stop says {quoted(answer)}: the log does not show whether the target was reached",
         line_of(data, record.offset),
     )
 

@@ -271,7 +271,7 @@ class Straggler:
 
     def line(self) -> str:
         return (
-            f"host {self.process_index} holds the others up: each waits "
+            f"host {self.process_index} delays the others: each waits "
             f"{1000 * self.cost_seconds_per_step:.3g} ms a step for it, {self.fraction:.0%} of the "
             "traced step"
         )
@@ -293,7 +293,7 @@ def find_straggler(
     cost = (sum(wait for wait, _ in known) - least) / (len(known) - 1) - least
     if cost < STRAGGLER_FRACTION * step_seconds:
         return None, (
-            f"no host holds the others up: each waits {1000 * cost:.3g} ms a step for host "
+            f"no host delays the others: each waits {1000 * cost:.3g} ms a step for host "
             f"{slowest}, {cost / step_seconds:.1%} of the traced step, and less than "
             f"{STRAGGLER_FRACTION:.0%} names none"
         )

@@ -234,7 +234,7 @@ def _refuse_command_buffers(path: Path, devices: dict[int, list[Event]]) -> None
     named = sum(event.end - event.start for event in kernels if event.op)
     if total and named < 0.5 * total:
         raise TraceError(
-            f"{path}: {1 - named / total:.0%} of the kernels' time names no op, as under GPU "
+            f"{path}: {1 - named / total:.0%} of the kernels' time belongs to no op, as with GPU "
             "command buffers; profile with XLA_FLAGS=--xla_gpu_enable_command_buffer="
         )
 

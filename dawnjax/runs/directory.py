@@ -197,7 +197,7 @@ def different_fields(record: dict[str, Any], new: dict[str, Any]) -> str:
     code = [name.removeprefix("code.") for name in names if name.startswith("code.")]
     if code and len(code) == len(names):
         who = ", ".join(code[:3])
-        return f"the code of {who} is another, whose text was kept in its experiment.json"
+        return f"the code of {who} has changed; its experiment.json keeps the old text"
     shown = ", ".join(
         f"{name} is {then.get(name, 'absent')!r} there and {now.get(name, 'absent')!r} here"
         for name in names[:3]

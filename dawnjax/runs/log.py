@@ -212,7 +212,7 @@ def _events_in(lines: Iterable[bytes], path: Path) -> list[Event]:
         if event is None:
             raise RunError(
                 f"{path}: line {number} is damaged, and no time can be computed from the rest; "
-                "bring back a copy of the log"
+                "restore a copy of the log"
             )
         version = event.get("schema_version", SCHEMA_VERSION)
         if event["event"] == "attempt_start" and version != SCHEMA_VERSION:

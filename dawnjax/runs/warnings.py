@@ -16,8 +16,8 @@ def run_warnings(run: LoggedRun) -> list[str]:
     messages = [event["message"] for event in events_of(events, "warning")]
     if run.lost_log:
         messages.append(
-            "the end of an earlier log was lost; what follows comes from a checkpoint: what its "
-            "last attempt did after that checkpoint is in no time and no cost here"
+            "the end of an earlier log was lost; the rest comes from a checkpoint; no time or "
+            "cost here includes what its last attempt did after that checkpoint"
         )
     for attempt in run.attempts:
         first, last = attempt.events[0], attempt.events[-1]
@@ -79,5 +79,5 @@ def _differing_versions(events: Sequence[Event]) -> list[str]:
         return []
     return [
         f"the attempts did not run with the same versions: {'; '.join(differences)}; the result "
-        "names those of the last alone"
+        "has only the last attempt's"
     ]

@@ -380,7 +380,7 @@ def check_task(task: Any, model: Any, spec: Any) -> None:
         )
     if any(name not in names for name in (*task.arrays, *task.inputs)):
         raise ConfigError(
-            f"task={task.TAG} needs arrays {', '.join(task.arrays)}, and the data give "
+            f"task={task.TAG} needs arrays {', '.join(task.arrays)}, but the data give "
             f"{', '.join(names)}; choose another task or data"
         )
     takes = inspect.signature(model.build)

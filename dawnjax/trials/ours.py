@@ -89,7 +89,7 @@ def _more_complete(first: Trial, second: Trial) -> Trial:
     if logs[0] == logs[1]:
         remark = f"{part.name} is a run that was given already; it counts once"
     elif logs[1].startswith(logs[0]):
-        remark = f"{part.name} is an earlier copy of this run, whose log goes on here; this counts"
+        remark = f"{part.name} is an earlier copy of this run; this longer log counts"
     else:
         remark = (
             f"{part.name} is a copy of this run, and neither log is the beginning of the other; "
@@ -213,8 +213,8 @@ def _target_warnings(trial: Trial) -> list[str]:
         )
     if trial.initialized_from:
         warnings.append(
-            f"the training began with the parameters of {trial.initialized_from}; what that took "
-            "is in no time here"
+            f"the training began with the parameters of {trial.initialized_from}; no time here "
+            "includes training those"
         )
     if trial.target_note:
         warnings.append(f"of the target: {trial.target_note}")

@@ -318,7 +318,7 @@ def test_an_inference_entry_comes_back_as_it_was(run, tmp_path):
 
     with pytest.raises(ConfigError, match="its data are images made from a seed"):
         export("a")
-    with pytest.raises(ConfigError, match="what its data are is not said"):
+    with pytest.raises(ConfigError, match="its data are not recorded"):
         export("a", data="cifar10")  # a name is no declaration
     with pytest.raises(ConfigError, match="below the 94 of CIFAR10"):
         export("b", data=cifar10, quality={"top_1_accuracy": 0.9399})

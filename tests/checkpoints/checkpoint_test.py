@@ -266,9 +266,11 @@ def test_a_directory_that_is_lost_costs_a_failed_save_no_wait(tmp_path):
         save(checkpoints, step)
     assert time.monotonic() - started < 100.0  # Orbax would wait for five minutes
     assert len(warnings) == 3
-    assert f"step 2 could not be saved in {directory}: File exists; the run goes on" in warnings[0]
+    assert (
+        f"step 2 could not be saved in {directory}: File exists; the run continues" in warnings[0]
+    )
     assert checkpoints.shortfall() == (
-        "saves failed (3), and with them the newest state: the newest checkpoint is of step 1"
+        "saves failed (3), including the newest state: the newest checkpoint is of step 1"
     )
     directory.unlink()
     aside.rename(directory)

@@ -145,7 +145,7 @@ def test_a_changed_file_is_told_where_the_run_is_evaluated(regression, tmp_path,
     changed = tmp_path / "mine.py"
     changed.write_text(regression[0].read_text() + "\n# a line more\n")
     assert main(["evaluate", str(regression[1]), "--experiment", str(changed)]) == 2
-    assert "mine.py: its code is not that of" in capsys.readouterr().err
+    assert "mine.py: its code differs from the run in" in capsys.readouterr().err
 
 
 @pytest.mark.compiles
@@ -246,7 +246,7 @@ def test_one_device_and_two_processes_of_two_train_alike(regression, tmp_path):
         (
             "task",
             ('("x", "y"), ("x",)', '("z",), ("x",)'),
-            "needs arrays z, and the data give x, y",
+            "needs arrays z, but the data give x, y",
         ),
         ("task", ('metric="mean_sq', 'metric="root_mean_sq'), "is not measured by task=regression"),
         ("task", ('unit="1", direction="at_most"', 'unit="1"'), "higher MSE is better"),

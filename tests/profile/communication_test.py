@@ -209,7 +209,7 @@ def test_the_straggler_is_the_host_that_does_not_wait():
     assert "host 1" in straggler.line()
     nobody, reason = find_straggler([0.001, 0.002], 0.1)
     assert nobody is None and reason == (
-        "no host holds the others up: each waits 1 ms a step for host 0, 1.0% of the traced step, "
+        "no host delays the others: each waits 1 ms a step for host 0, 1.0% of the traced step, "
         "and less than 5% names none"
     )
     assert find_straggler([0.05], 0.1) == (None, "")

@@ -293,7 +293,7 @@ def test_a_process_that_is_slow_is_named_with_what_it_costs(tmp_path, compile_ca
         timeout=400,
     )
     assert done.returncode == 0, done.stderr
-    assert "host 1 holds the others up: each waits" in done.stdout
+    assert "host 1 delays the others: each waits" in done.stdout
     folder = tmp_path / "profile" / "plugins" / "profile" / "fresh"
     hosts = ["process_00000.xplane.pb", "process_00001.xplane.pb"]
     assert sorted(file.name for file in folder.glob("*.xplane.pb")) == hosts

@@ -44,7 +44,7 @@ def test_another_model_and_other_data_are_one_line():
     small = dataclasses.replace(COCO, height=64, width=64)
     with pytest.raises(ConfigError, match="data.height and .* 64x64 are too small for 6 maps"):
         load_experiment("coco_ssd_resnet34").validate(cast(Any, small.published_spec()))
-    with pytest.raises(ConfigError, match="needs arrays image, boxes, classes, and the data give"):
+    with pytest.raises(ConfigError, match="needs arrays image, boxes, classes, but the data give"):
         experiment.validate(Synthetic().spec())
 
 

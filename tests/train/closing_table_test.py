@@ -132,10 +132,10 @@ def test_the_closing_table_says_why_no_communication_is_known_and_that_no_host_i
     log = one_attempt()
     end = log.events.pop()
     host = {"process_index": 0, "communication": communication, "utilization": used}
-    log.add("host_summary", 13.5, hosts=[host], no_straggler="no host holds the others up")
+    log.add("host_summary", 13.5, hosts=[host], no_straggler="no host delays the others")
     rows = shown([*log.events, end])
     assert "85.0 % on the wire, 5.0 % waiting" in rows["exposed communication"][1]
-    assert rows["slowest host"] == ("-", "no host holds the others up")
+    assert rows["slowest host"] == ("-", "no host delays the others")
     reason = "simulated devices share the cores"
     host["communication"] = {
         "exposed_fraction": None,

@@ -134,9 +134,7 @@ def test_what_cannot_be_begun_with_gets_one_line(source, tmp_path, compile_cache
     flags = [HALVES[1], f"--initialize_from={changed}"]
     assert train(tmp_path / "late", compile_cache, *flags) == 1
     error = capsys.readouterr().err
-    assert (
-        "cannot be restored" in error and "bring back a copy" in error and "Traceback" not in error
-    )
+    assert "cannot be restored" in error and "restore a copy" in error and "Traceback" not in error
     wider = [f"--initialize_from={source}", "--model.stage_widths=32"]
     assert train(tmp_path / "wider", compile_cache, *wider) == 2
     assert "is of another model" in capsys.readouterr().err
