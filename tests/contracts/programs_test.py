@@ -110,11 +110,14 @@ class Case:
     """Its figures are those of one moment: its log has the text."""
 
 
-TRAIN = ["digits", "--num_epochs=3", "--evaluation.first_epoch=1"]
-TRAIN += ["--targets.0.value=0.2", "--tensorboard=false", "--profile.seconds=0.05"]
+SMALL = ["--num_epochs=3", "--evaluation.first_epoch=1", "--targets.0.value=0.1"]
+SMALL += ["--model.stage_sizes=1", "--model.stage_widths=8"]
+TRAIN = ["digits", *SMALL, "--tensorboard=false", "--profile.seconds=0.05"]
 TRAIN += ["--profile.measured_peaks=false"]
-SMALL = ["--model.stage_sizes=1", "--model.stage_widths=8", "--targets.0.value=0.1"]
-"""A network whose whole record compiles in seconds."""
+RECORD = ["synthetic_image", *SMALL, "--seeds=1", "--global_batch_size=16"]
+RECORD += ["--data.num_train_examples=48", "--data.num_eval_examples=32"]
+RECORD += ["--batch_norm_group_size=4", "--schedule.warmup_epochs=0", "--targets.0.value=0.01"]
+"""A recipe whose record, a program of the whole run, compiles in seconds."""
 
 
 @pytest.fixture(scope="module")
@@ -239,7 +242,7 @@ COMPUTERS = {
         computes=True,
     ),
     "record": Case(
-        lambda made, run: [*TRAIN[:3], *SMALL, "--seeds=1", f"--out={made / 'record.json'}"],
+        lambda made, run: [*RECORD, f"--out={made / 'record.json'}"],
         lambda told: [f"{told['seeds'][0]['time_seconds']:.4f} s", f"{told['num_steps']} steps"],
         computes=True,
     ),
@@ -254,6 +257,7 @@ COMPUTERS = {
     "infer": Case(
         lambda made, run: [str(run), "--examples=5", "--warm_up=1"],
         lambda told: [],
+        computes=True,
     ),
     "predict": Case(
         lambda made, run: [str(run), f"--from={made / 'digit.png'}"],

@@ -284,7 +284,7 @@ def test_evaluation_is_exact_whatever_its_batch(train):
         train(
             UNREACHABLE, "--num_epochs=1", f"--evaluation.global_batch_size={size}", run_dir=size
         )[1]["evaluations"][-1]
-        for size in ("7", "32", "90", "1000")
+        for size in ("7", "32", "1000")
     ]
     assert len({row["top_1_accuracy"] for row in metrics}) == 1
     # A fraction of 90 images: the padding counts nowhere.
