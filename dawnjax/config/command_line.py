@@ -45,7 +45,7 @@ def parse(
 
 
 def one(arguments: Sequence[str], what: str) -> str:
-    """The one positional argument of a command that takes no more and no fewer."""
+    """The positional argument of a command that takes exactly one."""
     if len(arguments) != 1:
         raise ConfigError(f"one {what} is needed; {len(arguments)} were given")
     return arguments[0]
@@ -76,7 +76,7 @@ def value_in(argv: Sequence[str], name: str) -> str | None:
 
 
 def with_experiment_flag(argv: list[str]) -> list[str]:
-    """Arguments with a first one that is not a flag taken for the experiment: `train digits`."""
+    """Arguments, with a first one that is not a flag taken as the experiment: `train digits`."""
     has_flag = any(re.match(r"--?experiment(=|$)", argument) for argument in argv)
     if not argv or argv[0].startswith("-") or has_flag:
         return argv

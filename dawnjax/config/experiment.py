@@ -104,10 +104,10 @@ class Observation:
     """Results of an experiment's trials somewhere: shown by `dawnjax list`, no part of identity.
 
     Attributes:
-      hardware: The machine, as a person would name it.
+      hardware: The machine, in words.
       trials: How many trials were run; all of them count.
       reached: How many of them reached the target.
-      mean_time_to_accuracy_seconds: Mean over those that reached; None where none did.
+      mean_time_to_accuracy_seconds: Mean over the trials that reached; None if none did.
       quality: Mean of the target metric at the end, over all trials.
       date: Day of the measurement, ISO 8601.
       epochs_to_target: Epochs of each trial that reached the target; empty where none were kept.

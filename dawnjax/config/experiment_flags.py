@@ -57,7 +57,7 @@ def parse_request(
     Args:
       only: Run options that the command has; None for all.
       more: Flags of the command's own; their values are set in it.
-      description: Purpose of the command, for its help; None for that of training.
+      description: Purpose of the command, for its help; None takes `train`'s.
     """
     early = flags.FlagValues()  # the experiment decides which other flags there are
     _define_trial(early)

@@ -17,7 +17,8 @@ def all_observations() -> dict[str, tuple[Observation, ...]]:
 
 
 def observations_of(experiment: Experiment) -> tuple[Observation, ...]:
-    """Observations that an experiment states, or else those of built-in ones with this recipe."""
+    """Observations that an experiment states, otherwise those of shipped experiments with this "
+    "recipe."""
     if experiment.observations:
         return experiment.observations
     recipe = experiment.recipe_fields()

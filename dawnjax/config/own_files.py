@@ -1,7 +1,7 @@
 """A user's own file: its classes and texts, and errors that say where in it they arose.
 
-The file's folder comes first among those that Python imports from, as with `python FILE`. The text
-of the file and of what it has loaded from there is part of the experiment.
+The file's folder comes first on Python's path, as with `python FILE`. The text of the file and of
+the modules that it loads from there is part of the experiment.
 """
 
 import contextlib

@@ -7,7 +7,7 @@ import dataclasses
 class Technique:
     """A part of a recipe, and the fields without it.
 
-    An experiment's module declares those of its recipe as `TECHNIQUES = (Technique(...), ...)`.
+    An experiment's module declares its recipe's techniques as `TECHNIQUES = (Technique(...), ...)`.
 
     Attributes:
       name: Such as `label_smoothing`: letters, digits and `_`.

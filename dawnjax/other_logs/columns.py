@@ -1,4 +1,4 @@
-"""Columns of a log: what the user names, what their names tell, and how each was told."""
+"""Columns of a log: named by the user or recognized by name, and how each was recognized."""
 
 import dataclasses
 import math
@@ -22,7 +22,7 @@ _YEARS = (1e9, 2.1e9)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Columns:
-    """What a user says of the columns of logs; an empty field is told by the columns' names.
+    """The user's flags for columns; an empty field is recognized by the columns' names.
 
     Attributes:
       metric: Column of the quality.
@@ -33,7 +33,7 @@ class Columns:
       tokens: Column of the tokens trained, or the number of tokens per step.
       flops: Column of the FLOPs spent.
       seed: Column of the seed.
-      trial: Column that tells the trials of one file apart.
+      trial: Column that separates the trials of one file.
       files: Pattern of the names of the files to read in a folder, such as `*.csv`.
       price_per_hour_usd: Price of the whole system.
     """
@@ -52,7 +52,7 @@ class Columns:
 
 
 BY_NAME = Columns()
-"""Every column is told by its name."""
+"""Every column is recognized by its name."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class Told:
       seconds: Seconds of one unit of the clock's column.
       is_unix: Whether the clock's column holds moments; a trial's clock then begins at its first.
       token_count: Tokens of one unit of the tokens' column, or of a step without such a column.
-      said: How each was told, a sentence each.
+      said: How each was recognized, a sentence each.
     """
 
     metric: str
@@ -257,7 +257,7 @@ def _tokens(names: Mapping[str, Any], given: str) -> tuple[str, float | None]:
 
 
 def _number(value: Any) -> float:
-    """A cell's number; NaN where it is none."""
+    """A cell's number; NaN if it is not a number."""
     try:
         return float(value)
     except (TypeError, ValueError):

@@ -19,7 +19,7 @@ class LogLines:
     """Log of one trial.
 
     Args:
-      path: A new file; one that exists is refused, because two trials in one file are no trial.
+      path: A new file; an existing file is refused, because a file must hold one trial.
       about: Facts that every line repeats, such as `seed=1`.
     """
 

@@ -1,6 +1,6 @@
 """Runs of MLflow: a database, whose experiments are entries, or the folders of the older store.
 
-Source: the tables are those of MLflow 3 (`runs`, `metrics`, `params`, `experiments`); a file of the
+Source: the tables of MLflow 3 (`runs`, `metrics`, `params`, `experiments`); a file of the
 older store has lines `milliseconds value step` of one metric of one run.
 """
 
@@ -40,7 +40,7 @@ MOST_SQLITE_STEPS, _STEPS_A_CALL = 150_000_000, 1_000_000
 
 
 def experiments(path: Path) -> list[str]:
-    """Names of the experiments in a database that have runs; empty where it is none of MLflow's.
+    """Names of a database's experiments with runs; empty if it is not MLflow's.
 
     Raises:
       RunError: It cannot be read.
@@ -59,7 +59,7 @@ def experiments(path: Path) -> list[str]:
 
 
 def rows(path: Path, experiment: str) -> Iterator[Row]:
-    """Rows of the runs of one experiment in a database; deleted runs are none."""
+    """Rows of the runs of one experiment in a database, without deleted runs."""
     with _opened(path) as database:
         found = database.execute(_METRICS, (experiment,))
         for number, row in enumerate(found, start=1):
@@ -111,7 +111,7 @@ def _seconds(moment: int, start: int | None) -> Cells:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """A database that is only read; what it lacks, or is damaged, is a `RunError`."""
+    """A database, opened read-only; missing or damaged content is a `RunError`."""
     try:
         if path.stat().st_size > MOST_BYTES:
             raise RunError(f"{path} has more than {MOST_BYTES:,} bytes")

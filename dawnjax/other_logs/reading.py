@@ -64,7 +64,8 @@ class _Log(NamedTuple):
 
 
 def is_other_log(path: Path) -> bool:
-    """True if a path holds logs of another program, and no file of ours or of an official result.
+    """True if a path holds logs of another program, and no file of DawnJAX or of an official
+    result.
 
     Decided by the names of the files, and by the beginning of JSON lines and of text.
     """
@@ -79,7 +80,7 @@ def is_other_log(path: Path) -> bool:
 
 
 def _has_official_name(log: _Log) -> bool:
-    """True if a log's name is that of an MLPerf result, or of a table of DAWNBench."""
+    """True if a log has the name of an MLPerf result or a DAWNBench table."""
     of_dawnbench = log.path.suffix == ".tsv" and log.path.parent.name.lower() == "train"
     return of_dawnbench or RESULT_FILE.fullmatch(log.path.name) is not None
 
@@ -133,7 +134,7 @@ def read_entry(path: Path, columns: Columns) -> Entry:
     """Read the logs at a path as the trials of one entry.
 
     Raises:
-      ConfigError: The columns cannot be told, or the path holds logs of several forms.
+      ConfigError: The columns cannot be recognized, or the path holds logs of several forms.
       RunError: A log cannot be read, or contradicts itself.
     """
     return _read(path, list(_logs(path, columns.files)), columns)
@@ -356,7 +357,7 @@ def _add(part: _Part, cells: rows.Cells, told: Told, kind: tuple[str, ...] | Non
 def _refuse_going_back(
     told: Told, before: tuple[int | None, float | None], now: tuple[int | None, float | None]
 ) -> None:
-    """`ValueError` where a row's step or moment comes before that of an earlier row."""
+    """`ValueError` if a row's step or time precedes an earlier row's."""
     if before[0] is not None and now[0] is not None and now[0] < before[0]:
         raise ValueError(
             f"step {now[0]} after step {before[0]}: if the file holds two runs, write one file "
@@ -443,7 +444,7 @@ def _since(start: float | None, row: Evaluation) -> Evaluation:
 
 
 def _fingerprint(evaluations: Sequence[Evaluation], seed: int | None) -> str:
-    """Name of a trial by what it measured: a copy of a log has it too. Empty without any."""
+    """Name of a trial from its measurements, equal for a copy of the log. Empty without any."""
     if not evaluations:
         return ""
     digest = hashlib.sha256(str(seed).encode())

@@ -74,7 +74,7 @@ def json_lines(path: Path) -> Iterator[Row]:
 
 
 def json_value(line: bytes) -> Any:
-    """Value of a line of JSON, in which programs write NaN; `ValueError` if it is none."""
+    """Value of a line of JSON, in which programs may write NaN; `ValueError` if it is not JSON."""
     try:
         return _DECODER.decode(line)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -191,7 +191,7 @@ def text(path: Path) -> Iterator[Row]:
 
 
 def _bounded(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Numbered lines of which JSON may be made."""
+    """Numbered lines that may be JSON."""
     marks = 0
     for number, line in lines(path):
         if len(line) > LONG_LINE_BYTES:

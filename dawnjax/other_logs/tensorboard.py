@@ -1,7 +1,7 @@
 """Scalars of TensorBoard's event files, as TensorFlow, PyTorch and tensorboardX write them.
 
-Source: the framing of records is that of TensorFlow's `TFRecord` (a length of 8 bytes, its checksum
-of 4, the data, its checksum of 4); the messages are those that tensorboardX ships.
+Source: records are framed as in TensorFlow's `TFRecord` (a length of 8 bytes, its checksum
+of 4, the data, its checksum of 4); the messages come from tensorboardX.
 """
 
 import os

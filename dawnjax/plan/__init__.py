@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 def memory(function: Callable[..., Any], *shapes: Any, on: str) -> "Memory":
-    """Memory of a function on a device that is not here, as XLA's compiler for it assigns it.
+    """Memory of a function on an absent device, as assigned by XLA's compiler for it.
 
         found = dawnjax.plan.memory(jax.jit(step, donate_argnums=0), state, batch, on="h100:8")
         found.fits, found.num_bytes, found.limit_bytes

@@ -1,4 +1,4 @@
-"""What to rent: the cheapest and the fastest of several plans, and what would change the order."""
+"""What to rent: the cheapest and the fastest of several plans, and what changes the order."""
 
 import dataclasses
 import math

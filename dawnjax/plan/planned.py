@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Planned:
-    """One system and batch: a prediction, or the reason why there is none."""
+    """One system and batch: a prediction, or why there is none."""
 
     system: str
     num_devices: int

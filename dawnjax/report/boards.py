@@ -172,7 +172,7 @@ def why_none_is_comparable(entries: Sequence[Entry]) -> str:
 def _is_same(ours: Target, official: Target, is_mlperf: bool) -> bool:
     """True if a run's target is an official one, its first metric and all others.
 
-    A benchmark of MLPerf with one metric has no name for it.
+    MLPerf does not name the metric of a benchmark with only one.
     """
     wanted = [_part(official), *sorted(map(_part, official.others))]
     given = [(ours.metric, ours.direction, ours.value)]

@@ -30,7 +30,7 @@ class Inputs:
       runs: Our runs, each once, with the fields that an entry lacks.
       problems: Paths that were not read, and why.
       studies: Studies among the folders.
-      pictures: Of runs whose answers were drawn, one of each experiment.
+      pictures: Pictures of runs with drawn answers, one run of each experiment.
     """
 
     entries: tuple[Entry, ...]
@@ -52,7 +52,7 @@ def read(
 
     Args:
       include_hosts: Keep host names, absolute paths and e-mail addresses.
-      columns: Of other programs' logs.
+      columns: Columns of other programs' logs.
 
     Raises:
       ConfigError: A path does not exist.

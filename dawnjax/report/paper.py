@@ -44,7 +44,7 @@ def paper_section(parts: Mapping[str, Sequence[Recomputed]]) -> Section:
     """The cells that logs do not give, then the paper's tables.
 
     Args:
-      parts: Of `analysis.paper.recomputed`.
+      parts: Parts of `analysis.paper.recomputed`.
     """
     every = [cell for cells in parts.values() for cell in cells]
     counts = Counter(cell.verdict for cell in every)

@@ -1,4 +1,4 @@
-"""Runs of one experiment, one origin and one system, by a name that tells them apart."""
+"""Runs of one experiment, one origin and one system, by a unique name."""
 
 from collections.abc import Sequence
 

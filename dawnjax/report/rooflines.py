@@ -135,7 +135,7 @@ def _bound(kept: Roofline, intensities: Sequence[float]) -> plots.Line | None:
 
 
 def _ops(kept: Roofline) -> list[Op]:
-    """Ops that a log scale can show, the longest first, each by the name that tells it apart."""
+    """Ops that a log scale can show, longest first, each by a unique name."""
     shown = [
         op for op in kept.ops if min(op.seconds_per_step, op.flops_per_byte, op.flops_per_second)
     ]

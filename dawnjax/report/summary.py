@@ -26,7 +26,7 @@ from dawnjax.trials.labels import hardware, label, quality, target_label
 
 
 def facts(inputs: Inputs) -> list[tuple[str, str]]:
-    """Top of the page, (value, what it is): the answer of one entry alone; else none."""
+    """Top of the page, (value, what it is): the answer for a single entry; else none."""
     known = summaries(inputs.entries)
     is_alone = len(inputs.entries) == len(known) == 1
     return _answer(known[0][0]) if is_alone else []
@@ -143,7 +143,7 @@ def conclusions(inputs: Inputs) -> list[str]:
 
 
 def warnings_section(inputs: Inputs) -> Section | None:
-    """Warnings, unknowns and all that was not read; None where there is nothing to show."""
+    """Warnings, unknown values and unread sources; None if there is nothing to show."""
     warnings, overview = warnings_table(inputs.entries), overview_table(inputs.entries)
     problems = Table(
         name="not_read",

@@ -30,7 +30,7 @@ COMPILATION = Column("compile_seconds", "cold compilation", "s", "number")
 """Stands beside the time to accuracy: compilation before the clock, without a cache."""
 
 WARM = "read from cache"
-"""Stands there where all trials read their programs from the cache: no trial tells their cost."""
+"""Shown if all trials read their programs from the cache, so no trial measured compilation."""
 
 
 def scope(suite: str, round: str, benchmark: str) -> str:

@@ -39,7 +39,7 @@ class Assigned:
     """A program's text, and bytes on a device at its peak, without its code.
 
     Attributes:
-      argument_bytes: Of its arguments.
+      argument_bytes: Bytes of its arguments.
       buffers: The largest, in order.
     """
 
@@ -53,7 +53,7 @@ def assigned(lowered: Any, options: Mapping[str, Any], folder: Path) -> Assigned
     """Program of a function that JAX lowered; its kernels may still be made when this returns.
 
     Args:
-      options: Of XLA.
+      options: XLA's compiler options.
       folder: For XLA's files; it must outlive the compilation, and so this process.
 
     Raises:

@@ -1,7 +1,7 @@
 """Programs of an experiment for a system: compiled in a separate process, kept as extracts.
 
 The name of an entry of the cache is a hash of what made it: experiment, system, versions, code,
-settings of JAX and XLA. One that is damaged is compiled anew.
+settings of JAX and XLA. A damaged file is compiled again.
 """
 
 import dataclasses
@@ -54,7 +54,8 @@ class Programs:
     Attributes:
       evaluate: One evaluation step; an evaluation has `eval_batches` of them.
       train_examples: Examples of an epoch.
-      model_flops_per_example: Of a train step; None where counting needs data that are not here.
+      model_flops_per_example: Model FLOPs of a train step per example; None if counting needs
+        absent data.
       data_note: Source of counts and shapes.
     """
 
@@ -163,7 +164,7 @@ def _name_of(identity: str, system: System) -> str:
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """Versions of the packages that make a program; empty for one that is not installed."""
+    """Versions of the packages that make a program; empty for packages that are not installed."""
     versions = {}
     for name in PACKAGES:
         try:

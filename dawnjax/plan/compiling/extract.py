@@ -22,7 +22,7 @@ class Work(NamedTuple):
     """Ops of one kind and intensity, on one device; a row of a file.
 
     Attributes:
-      dtype: Of the products' operands, as XLA names it; empty for ops without products.
+      dtype: Dtype of the products' operands, in XLA's name; empty for ops without products.
       flops: FLOPs of their products, times the passes of a precision.
       num_bytes: Bytes read and written.
       runs: Number of kernel launches.

@@ -17,7 +17,7 @@ def does_not_fit(needs_bytes: float, has_bytes: float) -> str:
 
 
 JAX_SHARE = 0.75
-"""Part of a GPU's memory that JAX takes unless it is told another.
+"""Fraction of a GPU's memory that JAX takes by default.
 
 Source: JAX documentation, "GPU memory allocation".
 """

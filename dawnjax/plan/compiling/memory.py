@@ -27,7 +27,7 @@ class ProgramMemory:
 
     Attributes:
       num_bytes: All of them.
-      argument_bytes: Of the arguments: state and inputs.
+      argument_bytes: Bytes of the arguments: state and inputs.
       recomputed: Kernels that XLA runs again so that the program fits.
       buffers: The largest, in order.
     """
@@ -82,7 +82,7 @@ class LargestBatch:
       line_bytes: What it needs by the line.
       num_bytes: What it needs as compiled; 0 where the compiler refuses it as too large.
       fits: Whether it does, as compiled.
-      is_all: Whether no larger batch was looked for, since there are no more examples.
+      is_all: Whether the batch holds all examples, so no larger batch was tried.
     """
 
     points: tuple[int, int]
@@ -110,7 +110,7 @@ class Row:
     Attributes:
       reason: Why its memory is not known.
       largest: In the last row of a system.
-      largest_reason: Why there is none.
+      largest_reason: Why no batch is known.
     """
 
     system: str
@@ -227,7 +227,7 @@ def rows(
     """Memory of each batch on a system, and the largest batch that fits.
 
     Args:
-      of: Memory of a batch; RunError or ConfigError where there is none.
+      of: Memory of a batch; RunError or ConfigError if it has none.
       unit: As of `largest_batch`; 0 looks for none.
     """
 

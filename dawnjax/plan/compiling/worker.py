@@ -239,7 +239,7 @@ def evaluation_program(recipe: Any, shapes: Any, folder: Path) -> Assigned:
 
 
 _NO_TILE = "Couldn't find output tile sizes"
-"""How XLA refuses a product for whose shape Triton's default tile is none."""
+"""XLA's refusal of a product that does not fit Triton's default tile."""
 
 
 def _program(jitted: Any, arguments: Any, options: dict[str, Any], folder: Path) -> Assigned:

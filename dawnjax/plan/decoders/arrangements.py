@@ -50,7 +50,7 @@ class Found:
     """An arrangement and its prediction.
 
     Attributes:
-      remat: Of `model.remat`.
+      remat: Value of `model.remat`.
       parts: Seconds of a step, by term.
       mfu: Model FLOPs over time and peak.
       time_to_accuracy_seconds: None where the epochs are not known.

@@ -22,7 +22,7 @@ SIZES = {"float32": 4, "bfloat16": 2}
 """Bytes of a number."""
 
 SCORE_BYTES = 8
-"""Of a score that lies in memory, and what is made of it: as traced programs have it."""
+"""Bytes of a score in memory and of what is computed from it, counted in traced programs."""
 
 COMPUTED = 2
 """Bytes of a number of an activation."""
@@ -37,7 +37,7 @@ class DecoderMemory:
 
     Attributes:
       state: Parameters, their averages and the optimizer's moments.
-      gradients: Of all layers, until the update.
+      gradients: Gradients of all layers, until the update.
       gathered: Weights that are whole on the device, as `gathered_bytes` counts them.
       kept: Results of the forward pass that the backward pass reads.
       working: Results within one layer, or of the logits.

@@ -58,7 +58,8 @@ as H100 and B200 do in bfloat16.
 
 OUTSIDE = 0.05
 """Standard deviation for each doubling of the devices beyond the chip's published steps. 29 steps
-so far away, predicted without their system or chip, err no more than those within."""
+that far away, predicted without their system or chip, have no larger errors than the points
+within."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +67,7 @@ class PublishedStep:
     """A measured step of a decoder.
 
     Attributes:
-      seconds: Of a step.
+      seconds: Seconds of a step.
       minutes: To the target; None where it was not trained to one.
       examples: Rows to the target; None as before.
       source: Log or page of the figures; of an MLPerf result its configuration too.
@@ -197,7 +198,7 @@ def fit(
     rows: Sequence[PublishedStep],
     errors: Mapping[bool, float] = ERRORS,
 ) -> Factors:
-    """Factors of an accelerator's chip, from some steps; the priors where there are none."""
+    """Factors of an accelerator's chip, from some steps; the priors without steps."""
     platform, chip = accelerator.device.platform, chip_of(accelerator)
     alike = [r for r in rows if r.arrangement.system.accelerator.device.platform == platform]
     own = [row for row in alike if row.chip == chip]
@@ -321,7 +322,7 @@ def scaled(
     here, and with experts.
 
     Args:
-      compiled_seconds: Of the compiled step, by the efficiency.
+      compiled_seconds: Seconds of the compiled step, by the efficiency.
     """
     model: Any = experiment.model
     moments = moment_bytes_of(experiment, spec)

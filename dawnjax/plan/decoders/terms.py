@@ -63,10 +63,10 @@ class Arrangement:
       slices: Systems side by side. The network between them is not counted.
       rows: Texts of the global batch.
       mesh: With `data` stated.
-      recomputed: Of `RECOMPUTED`.
+      recomputed: One of `RECOMPUTED`.
       products: Dtype of the products' operands, of `PRODUCTS`.
       gathers: How often a step gathers the weights.
-      gradient_bytes: Of a number of a gradient between devices.
+      gradient_bytes: Bytes of one gradient value exchanged between devices.
       spans_texts: Whether weights and their state are split over `mesh.context` too.
       is_fused: Whether attention is one kernel, whose scores never lie in memory.
       capacity: Places of an expert over the mean of the tokens that choose it, where tokens beyond
@@ -93,7 +93,7 @@ class Arrangement:
 
     @property
     def tokens(self) -> float:
-        """Of the global batch, shared evenly among all devices."""
+        """Tokens of the global batch per device, shared evenly."""
         return self.rows * self.sequence_length / (self.system.num_devices * self.slices)
 
 

@@ -73,7 +73,7 @@ class Epochs:
     Attributes:
       mean: The estimate; None where nothing is known.
       spread: Standard deviation of its logarithm.
-      basis: Source of the estimate, or the reason why there is none.
+      basis: Source of the estimate, or why there is none.
       source: One of the sources that `sources` names; empty where none knows.
       has_own_target: Whether some observations are to the experiment's own target.
     """
@@ -97,7 +97,7 @@ class Curve:
 
     Attributes:
       spread: Standard deviation of the logarithm of another point, within the batches.
-      batches: Of the points, ascending, each once.
+      batches: Different batches of the points, ascending.
     """
 
     small_batch_epochs: float
@@ -123,7 +123,7 @@ def error_outside(octaves: float) -> float:
 
 
 def spread_outside(spread: float, batches: Sequence[int], wanted: float) -> float:
-    """A spread, widened by the distance of a batch from those that gave it."""
+    """A spread, widened by a batch's distance from the observed batches."""
     return math.hypot(spread, error_outside(octaves_outside(batches, wanted)))
 
 
@@ -142,9 +142,9 @@ SMALLEST_TRIALS = 0.02
 
 
 def spread_of_trials(counts: Sequence[float]) -> float:
-    """Standard deviation of the logarithm of one more trial's epochs, given those of some trials.
+    """Standard deviation of the logarithm of a further trial's epochs, given some trials' epochs.
 
-    The interval of two of these is that of Student's t for a further value.
+    Twice this deviation is half of Student's t interval for a further value.
     """
     if len(counts) < 2:
         return ONE_TRIAL

@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 
 DEVIATIONS = 2.0
-"""Of the logarithm, from an estimate to either end of its interval."""
+"""Standard deviations of the logarithm from an estimate to either end of its interval."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -38,7 +38,7 @@ class PublishedResult:
         of a step alone.
       evaluation_seconds: Median over all evaluations, from `eval_start` to `eval_stop`.
       time_to_accuracy_seconds: Mean over trials; None of a step alone.
-      examples_per_second: Of the training step alone; None of an official result.
+      examples_per_second: Rate of the train step alone; None for an official result.
       source: Document or log of the figures.
     """
 
@@ -107,7 +107,7 @@ class Reference(NamedTuple):
 
     Attributes:
       round: First round that had it, such as (4, 0); empty where its source names none.
-      unit: Of its count: `epochs` or `examples`.
+      unit: Unit of its count: `epochs` or `examples`.
       point: With that count as its epochs.
     """
 

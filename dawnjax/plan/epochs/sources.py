@@ -54,7 +54,8 @@ def known(
 
     Args:
       experiment: With the flags of the plan.
-      base: Without them, as its file has it; None where there is none, as for a tiny variant.
+      base: The experiment without them, as in its file; None without a file's version, as for a
+        tiny variant.
       batch: Global batch that is planned.
       train_examples: Examples of an epoch.
     """

@@ -34,14 +34,15 @@ class Accelerator:
       wraps_from: An axis of a multiple of so many chips is a ring.
       wraps_cubes: Whether it is one only where all axes are such multiples.
       devices_per_host: JAX devices of a host.
-      devices_per_slice_host: Of a host of a slice with several; 0 where they are as many.
-      domain: JAX devices that one switch links: those of a host, or of a rack.
+      devices_per_slice_host: Devices of a host in a slice with several hosts; 0 if equal to
+        `devices_per_host`.
+      domain: JAX devices linked by one switch: a host's or a rack's.
       network_bytes_per_second: Between hosts, one direction, of each host; 0 where the torus links
         the hosts too.
-      compiler: What the compiler calls the device; empty where none compiles for it here.
+      compiler: The compiler's name of the device; empty if no compiler for it is available.
       most_devices: Largest slice in Google's documentation; for GPUs the largest that a plan takes.
       price: Name of its host in the list of prices; empty where none is listed.
-      source: Of all but the device's own numbers.
+      source: Source of all numbers but the device's own.
     """
 
     name: str
@@ -227,7 +228,7 @@ def parse_system(text: str) -> System:
 
 
 def _of_google(text: str, name: str, cores: int) -> System:
-    """System of a name of Google's; ConfigError where there is none."""
+    """System with a name of Google's; ConfigError if there is none."""
     for accelerator in accelerators().values():
         if accelerator.google and name in (accelerator.google, accelerator.name):
             chips, rest = divmod(cores, accelerator.cores_per_chip)

@@ -75,7 +75,7 @@ class Efficiency:
 
     @property
     def at_best(self) -> "Efficiency":
-        """That of an interval's lower end: all communication is hidden where no more is known."""
+        """Hidden communication at an interval's lower end: all of it, unless more is known."""
         return self if self.knows_overlap else dataclasses.replace(self, hides_all=True)
 
     def octaves_outside(self, num_devices: int) -> float:
@@ -151,7 +151,7 @@ class Measured:
 
     Attributes:
       chip: Device, as the compiler calls it.
-      num_devices: Of its system.
+      num_devices: Devices of its system.
       predicted: Function from an efficiency to the seconds that it predicts.
     """
 
@@ -163,7 +163,7 @@ class Measured:
 
 
 def fit(platform: str, chip: str, measured: Sequence[Measured]) -> Efficiency:
-    """Efficiency that fits the observations; the priors where there are none.
+    """Efficiency fitted to the observations; the priors without observations.
 
     Args:
       platform: `tpu` or `gpu`.

@@ -41,7 +41,7 @@ class Prediction:
       global_batch: Examples a step, of the last stage.
       step_seconds: A train step of the last stage.
       parts: Seconds of that step by class of op, and exposed communication.
-      examples_per_second: Of that step.
+      examples_per_second: Rate of that step.
       mfu: Model FLOPs over time and peak; None with an entry in `reasons`.
       memory_bytes: Peak bytes that a device needs.
       memory_limit_bytes: Bytes that it has.
@@ -51,7 +51,7 @@ class Prediction:
       epochs_source: Kind of that source, as `sources` names it.
       time_to_accuracy_seconds: None without epochs.
       cost_usd: None without a price or a time.
-      budget_seconds: Of a run to the end of its budget; None where it has none.
+      budget_seconds: Seconds of a run to the end of its budget; None without one.
       price: Row of the list of prices; None where the user gave it, or none is listed.
       price_basis: Source of the price, or why there is none.
       reasons: Why something is None, by attribute.
@@ -178,7 +178,7 @@ def predict(
 
     Args:
       evaluation: When the run evaluates.
-      price: Of the whole system.
+      price: Price of the whole system.
       has_budget: Whether the stages' steps are the run's budget, and not a bound of its length.
 
     Raises:
