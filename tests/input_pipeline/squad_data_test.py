@@ -209,7 +209,7 @@ def test_missing_and_too_wide_vectors(prepared, tmp_path, capsys):
     assert "model.word_width=100" in capsys.readouterr().err
 
 
-@pytest.mark.compiles
+@pytest.mark.long
 def test_the_whole_of_squad(test_data, tmp_path):
     files = [test_data / "squad" / f"{name}-v1.1.json.xz" for name in ("train", "dev")]
     if not files[0].exists():
