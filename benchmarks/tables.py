@@ -13,10 +13,9 @@ import re
 import sys
 from pathlib import Path
 
-from benchmarks.result_tables import plans
+from benchmarks.result_tables import plans, speedruns
 from benchmarks.result_tables.race import race_records
 from benchmarks.result_tables.result_files import Table, each
-from benchmarks.result_tables.speedruns import speedruns
 from benchmarks.result_tables.studies import faults, verdicts
 from benchmarks.result_tables.trials import (
     against_pytorch,
@@ -70,6 +69,11 @@ def filled(page: str) -> str:
 
 _COMPARED = "hardware | date; versions | rounds | ours | theirs | ratio (95 %)"
 _WHERE = "hardware | date; versions"
+_SPEEDRUNS = ("speedruns.json",)
+_RECORDS = (
+    "record | B / A | runs | time, B / A (95 %) | told apart | runs of each needed | "
+    "loss, B - A (95 %) | p that the loss is not below 3.28"
+)
 _TRIALS = ("digits", "recommendation", "language_model", "gnmt", "squad", "cells")
 """Benchmarks of trials to a target against PyTorch."""
 
@@ -107,14 +111,23 @@ TABLES = {
     "results_of_v6_0": Table(("predictions_v6.1.json",), plans.results_of_v6_0),
     "plan_memory": Table(("plan_memory_jax_*.json",), plans.plan_memory),
     "verdicts": Table(("verdicts.json",), each("claim | times | how often, by trials", verdicts)),
-    "speedruns": Table(
-        ("speedruns.json",),
+    "speedruns_counts": Table(
+        _SPEEDRUNS,
         each(
-            "record | B / A | runs | time, B / A (95 %) | told apart | runs of each needed | "
-            "loss, B - A (95 %) | p that the loss is not below 3.28",
-            speedruns,
+            "beside | records | with 5 runs of each | faster | slower | loss told apart",
+            speedruns.counts,
         ),
     ),
+    "speedruns_paired": Table(_SPEEDRUNS, each(_RECORDS, speedruns.paired)),
+    "speedruns_unpaired": Table(_SPEEDRUNS, each(_RECORDS, speedruns.unpaired)),
+    "speedruns_machines": Table(
+        _SPEEDRUNS,
+        each(
+            "record | again in | runs | its seconds | seconds again | ratio (95 %)",
+            speedruns.machines,
+        ),
+    ),
+    "speedruns_left_out": Table(_SPEEDRUNS, each("record | why", speedruns.left_out)),
     "verdicts_at_budgets": Table(
         ("verdicts_at_budgets.json",), each("claim | curves | how often, by trials", verdicts)
     ),
