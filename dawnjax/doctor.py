@@ -27,7 +27,7 @@ LIMIT_SECONDS = 300.0
 """For all parts together."""
 
 LEAST_OF_PEAK = 0.4
-"""Of the data sheet's product. A card whose power is limited far below its peak has half of it."""
+"""Least fraction of the data sheet's product. A card with a low power limit reaches half."""
 
 LEAST_OF_BANDWIDTH = 0.6
 LEAST_OF_FASTEST = 0.85

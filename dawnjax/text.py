@@ -66,7 +66,7 @@ def _escaped_letter(match: re.Match[str]) -> str:
 
 
 _WHOLE = re.compile(r"(?<!`)\bdawnjax \w|\s--\w|\x1b")
-"""Of a line that stays as it is: a command, to be copied, or colours, which have no width."""
+"""A line that stays as it is: a command, to be copied, or colours, which have no width."""
 
 
 def in_columns(text: str, columns: int) -> str:

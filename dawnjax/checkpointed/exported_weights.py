@@ -26,7 +26,7 @@ from dawnjax.session import alone
 from dawnjax.text import escaped
 
 FIELDS = ("name", "task", "model", "data", "evaluation", "compute_dtype")
-"""Of an experiment, in the description; `experiment.json` has them all."""
+"""Fields of an experiment in the description; `experiment.json` has all."""
 
 EMA = "ema_params/"
 

@@ -27,10 +27,10 @@ SCHEMA_VERSION = 1
 
 
 MOST_PICTURES = 50
-"""Of `--draw`, the first answers."""
+"""Limit of `--draw`: the first answers."""
 
 KEPT_SIDE, JPEG_QUALITY = 640, 60
-"""Of the pictures beside the record, for reports: most pixels a side; noise takes 190 KiB."""
+"""Of pictures kept for reports: most pixels a side, and quality; noise takes 190 KiB."""
 
 
 def infer_run(

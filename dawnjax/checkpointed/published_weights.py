@@ -33,10 +33,10 @@ SETTINGS = "config.json"
 DTYPES = ("F32", "F16", "BF16")
 
 MOST_HEADER_BYTES = 8 * 2**20
-"""Of a file, with about 130 for each tensor."""
+"""Limit of a file's header, with about 130 bytes for each tensor."""
 
 MOST_TENSORS = 200_000
-"""Of all files together."""
+"""Limit of the tensors of all files together."""
 
 TABLE, OUTPUT = "model.embed_tokens.weight", "lm_head.weight"
 WHOLE_BYTES, SAMPLES, SAMPLE_BYTES = 2**28, 64, 4096

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 VERSION = 3
 PREFIX = "save"
-"""Of folders: a number and no step, since two attempts may save the same step."""
+"""Prefix of folders: a number, not a step, follows, because two attempts may save one step."""
 
 METADATA, LOG = "metadata.json", "log.json"
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from etils import epath
 
 CHUNK_BYTES = 2**30
-"""Of a restore, for each process: progress is reported after each chunk."""
+"""Bytes that each process restores between two reports of progress."""
 
 
 @dataclasses.dataclass(frozen=True)

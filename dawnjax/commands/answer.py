@@ -20,7 +20,7 @@ from dawnjax.config import command_line
 from dawnjax.errors import ExitStatus
 
 SCHEMA_VERSION = 1
-"""Of every command's object."""
+"""Version of every command's object."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from dawnjax.official.outcome import Refused, SourceRefused
 
 MOST_SECONDS = 10
 MOST_BYTES = 300 * 2**20
-"""Of the checker on one log; official logs take at most 3 s and 40 MB."""
+"""Limit of the checker on one log; official logs take at most 3 s and 40 MB."""
 
 
 def check(path: Path, ruleset: str = "") -> Iterator[tuple[str, list[str], list[str]]]:

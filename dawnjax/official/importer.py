@@ -13,10 +13,10 @@ from dawnjax.trials.group import Entry
 _DAWNBENCH_FOLDERS = ("train", "inference")
 _DESCRIPTIONS = ("entry.json", "submission.json", "scaling.json")
 MAX_EVALUATIONS = 400_000
-"""Of a source; those of MLPerf v0.5 are some 20,000."""
+"""Limit of a source; MLPerf v0.5 has some 20,000."""
 
 MAX_HELD_BYTES = 64 * 2**20
-"""Of a source's descriptions and tables, which wait for what belongs to them."""
+"""Limit of a source's descriptions and tables that wait for their other files."""
 
 _LIMITS = {".json": sources.DESCRIPTION_BYTES, ".tsv": sources.TABLE_BYTES}
 

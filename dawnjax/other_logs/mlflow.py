@@ -36,7 +36,7 @@ _METRICS = """
 
 MOST_EXPERIMENTS, MOST_TEXT_BYTES = 1000, 2**16
 MOST_SQLITE_STEPS, _STEPS_A_CALL = 150_000_000, 1_000_000
-"""Of one query, some six seconds: tables of a stranger's may lack keys and indices."""
+"""Limit of a query, some six seconds: untrusted tables may lack keys and indices."""
 
 
 def experiments(path: Path) -> list[str]:

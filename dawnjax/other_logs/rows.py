@@ -18,12 +18,12 @@ from dawnjax.errors import RunError
 from dawnjax.other_logs import text_lines
 
 MOST_BYTES = 512 * 2**20
-"""Of one log."""
+"""Limit of a log."""
 
 MOST_LINES, MOST_LINE_BYTES, MOST_BROKEN = 2_000_000, 2**20, 200_000
 
 MOST_CELLS, CELLS_A_ROW = 20_000_000, 10
-"""Of one log, and what a row costs beside its cells: two readings take some ten seconds."""
+"""Limit of a log, and a row's cost besides its cells: two readings take some ten seconds."""
 
 MOST_COLUMNS, LONGEST_NAME = 10_000, 1000
 

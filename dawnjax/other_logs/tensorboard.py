@@ -22,7 +22,7 @@ MARK = ".tfevents."
 """In the name of an event file."""
 
 _MOST_RECORD_BYTES = 2**20
-"""Of a record with scalars: in memory an empty value of two bytes takes a hundred."""
+"""Limit of a record with scalars: an empty value of two bytes takes a hundred in memory."""
 
 _MOST_VALUES = 3_000_000
 

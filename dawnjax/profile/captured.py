@@ -14,7 +14,7 @@ PROGRAM_FILE = "train_program.txt.gz"
 CAPTURE_FILE = "capture.json"
 
 _MOST_BYTES = 2**28
-"""Of the program's text, which has some MB for ResNet-50, and of `capture.json`."""
+"""Limit of the program's text (some MB for ResNet-50), and of `capture.json`."""
 
 
 @dataclasses.dataclass(frozen=True)

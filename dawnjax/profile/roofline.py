@@ -57,7 +57,7 @@ class OpTime:
 
 
 _UNKNOWN = Op("", "", 0, 0, 0, 1, "", 1, "", "")
-"""Of an event that is not an op of the program, such as a copy between devices."""
+"""Op of an event outside the program, such as a copy between devices."""
 
 
 def op_times(

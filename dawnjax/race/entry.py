@@ -31,10 +31,10 @@ VERDICTS = "verdicts"
 """Folder of the judge's verdicts, beside the entries."""
 
 MOST_FILES = 1000
-"""Of one entry, folders included; and entries of one folder."""
+"""Limit of the files and folders of an entry, and of the entries of a folder."""
 
 MOST_BYTES = 2**20
-"""Of all files of an entry."""
+"""Limit of an entry's files together."""
 
 _ALLOWED = re.compile(r"entry\.json|README\.md|source/(?:[A-Za-z0-9_-]+/){0,8}[A-Za-z0-9_-]+\.py")
 

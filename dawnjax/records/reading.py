@@ -26,10 +26,10 @@ MOST_MARKS = 1_000_000
 """Commas, colons and brackets of one JSON text; each costs at most 100 bytes of memory."""
 
 MOST_DIGITS = 20
-"""Of a whole number in our own files; 64 bits have 20."""
+"""Digits of a whole number in DawnJAX's own files; 64 bits have 20."""
 
 MOST_BYTES = 16 * 2**20
-"""Of a JSON file, where its reader names no other limit."""
+"""Limit of a JSON file, unless its reader names another."""
 
 LARGEST_HOLE = 64 * 2**20
 MOST_HOLES = 20

@@ -36,7 +36,7 @@ PARTS = (
     "other",
     "gaps",
 )
-"""Of the wall time, whole and without overlap."""
+"""Parts of the wall time, complete and without overlap."""
 
 _PHASES = {"eval": "evaluation"}
 """Parts that are called otherwise than their phase."""

@@ -71,7 +71,7 @@ EVENTS = {
 
 MOST_BYTES = 2**30
 MOST_LINE_BYTES = 64 * 2**20
-"""Of a log, and of its longest line. A day's run writes 34 MB, nearly all of it heartbeats."""
+"""Limit of a log and of its longest line. A day's run writes 34 MB, nearly all heartbeats."""
 
 MOST_MARKS, BYTES_A_MARK = 3_000_000, 6
 """Of all events that are kept, and how many bytes our own events have for each. Longer logs may

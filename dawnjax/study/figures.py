@@ -27,7 +27,7 @@ from dawnjax.trials.target import Target
 from dawnjax.trials.trial import Trial
 
 SCHEMA_VERSION = 1
-"""Of `result.json`."""
+"""Version of `result.json`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

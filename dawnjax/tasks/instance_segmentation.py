@@ -40,7 +40,7 @@ with epy.lazy_imports():
     from dawnjax.profile import model_flops
 
 CODE_WEIGHTS = (10.0, 10.0, 5.0, 5.0)
-"""Of the code of a proposal's box."""
+"""Weights of the code of a proposal's box."""
 
 _FLIP, _ANCHORS, _PROPOSALS = range(3)
 

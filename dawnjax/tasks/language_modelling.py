@@ -43,7 +43,7 @@ DROPPED_TOKENS = Metric(
 
 
 MOST_NEW_TOKENS = 128
-"""Of a prompt's continuation."""
+"""Limit of a prompt's continuation."""
 
 MOST_PROMPT_BYTES = 2**20
 

@@ -21,7 +21,7 @@ with epy.lazy_imports():
     from dawnjax.models import maxima
 
 CODE_WEIGHTS = (10.0, 10.0, 5.0, 5.0)
-"""Of a box's code: one over the "variances" 0.1 and 0.2."""
+"""Weights of a box's code: one over the "variances" 0.1 and 0.2."""
 
 
 class Matched(NamedTuple):

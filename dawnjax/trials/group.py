@@ -23,7 +23,8 @@ SCHEMA_VERSION = 4
 _MOST_BYTES = 512 * 2**20
 _MOST_LINE_BYTES = 64 * 2**20
 _MOST_MARKS = 2_000_000
-"""Of a file of entries. An evaluation has six commas and colons, all of MLPerf v0.5 200,000."""
+"""Limit of a file of entries. An evaluation has six commas and colons, all of MLPerf v0.5 "
+"200,000."""
 
 MAX_SCALING_FACTOR = 2.0
 """Factor of an MLPerf score, above which it is a mistake; those of v2.0 to v5.1 are below 1.19."""

@@ -15,7 +15,7 @@ from dawnjax.trials.origin import Made, Origin, System, origin_of
 from dawnjax.trials.target import Target
 
 SCHEMA_VERSION = 3
-"""Of `result.json`."""
+"""Version of `result.json`."""
 
 Scalar = str | int | float | bool | None
 

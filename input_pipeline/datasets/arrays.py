@@ -33,7 +33,7 @@ from dawnjax.input_pipeline.reading.dataset import (
 from dawnjax.input_pipeline.reading.image_set import channel_statistics, check_classes, check_images
 
 MOST_COMPARED = 1_000_000
-"""Of larger data it is not counted how many examples are in both splits: 1 s before each run."""
+"""Most examples that are compared between the splits, which takes 1 s before each run."""
 
 Examples = dict[str, np.ndarray]
 """The arrays of a split, by name."""

@@ -44,7 +44,7 @@ from dawnjax.limits import Limit, NonNegative, require
 
 KIND = "objects"
 FIELDS = ("sizes", "ends", "boxes", "areas", "classes", "crowd")
-"""Of `Objects`, a column each."""
+"""Fields of `Objects`, a column each."""
 
 COUNTS_IN_WORDS: dict[Count, str] = {
     "empty": "images without objects",
@@ -106,7 +106,7 @@ CATEGORIES_OF_COCO = tuple(number for number in range(1, 91) if number not in _W
 """Numbers of COCO's 80 categories. Source: `instances_val2017.json`."""
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""Of ImageNet, which backbones are trained on. Source: torchvision's documentation."""
+"""ImageNet's, as backbones are trained on it. Source: torchvision's documentation."""
 
 _Side = Annotated[int, Limit(lambda value: 16 <= value <= 4096, "lie in 16 to 4096")]
 

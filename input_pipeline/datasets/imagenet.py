@@ -42,7 +42,7 @@ SIDES = range(32, 1025)
 NUM_EXAMPLES: dict[Split, int] = {"train": 1_281_167, "eval": 50_000}
 IMAGES_A_CLASS: dict[Split, tuple[int, int]] = {"train": (732, 1_300), "eval": (50, 50)}
 CLASSES_SHA256 = "385e0240499426c022b773be1ae4da780f057b89c9694c7f47199f62746b6edd"
-"""Of the 1,000 synset ids, sorted and joined by newlines."""
+"""Hash of the 1,000 synset ids, sorted and joined by newlines."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

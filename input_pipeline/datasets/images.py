@@ -54,7 +54,7 @@ SIDES = range(8, 1025)
 ROWS_AT_ONCE = 512
 
 WHOLE_KIND = "photographs"
-"""Of whole ones: shards of the files with their labels, and a column of the labels."""
+"""Kind of whole photographs: shards of files with their labels, and a column of the labels."""
 
 _TAKEN = re.compile(
     "cifar10|coco|digits|go_games|image_arrays|images|imagenet|movielens|parallel_text|pgx.*|squad"

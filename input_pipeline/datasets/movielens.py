@@ -38,7 +38,7 @@ INTERACTIONS_FILE = "interactions.npy"
 KIND = "movielens"
 MOST_BYTES = 4 * 2**30
 LARGEST_NUMBER = 2**53
-"""Of a user, an item or a time: up to it float64, in which they are read, holds whole numbers."""
+"""Limit of a user, an item or a time: float64, in which they are read, is exact up to it."""
 
 _HEADER = b"userId,movieId,rating,timestamp"
 

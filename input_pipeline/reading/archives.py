@@ -63,10 +63,10 @@ LIMITS = Limits()
 
 BLOCK = tarfile.BLOCKSIZE
 _MOST_HEADER_BYTES = 2**16
-"""Of a tar's extended header, which tarfile reads whole; a path has at most 4,096 bytes."""
+"""Limit of a tar's extended header, which tarfile reads whole; a path has at most 4,096 bytes."""
 
 _MOST_GLOBAL_BYTES = 2**12
-"""Of all global headers, whose fields tarfile copies for each member."""
+"""Limit of all global headers together: tarfile copies their fields for each member."""
 
 _MOST_FIELDS, _MOST_FIELD_BYTES = 10, 320
 """In extended headers for each member that a tar may have: a field costs microseconds."""

@@ -35,7 +35,7 @@ HEADER, LENGTH = struct.Struct("<QdQ"), struct.Struct("<Q")
 MOST_ANSWER_BYTES = 2**32
 
 MEMORY_BYTES = 768 * 2**20
-"""Of addresses: the interpreter and its libraries with all that a small file needs."""
+"""Limit of the address space: the interpreter, its libraries and the needs of a small file."""
 
 MEMORY_A_MESSAGE_BYTE = 128
 """And more for what a call is given: a token of one letter takes as much."""

@@ -41,7 +41,7 @@ BLOCK_BYTES = 8 * 2**20
 seventh of its fastest run."""
 
 PART_BYTES = 2**28
-"""Of `Rows`, which are on the disk before the next are made: what a stop loses at most."""
+"""Bytes of `Rows` written to disk before the next are made: the most that a stop loses."""
 
 Outcome = Literal["written", "unchanged"]
 

@@ -21,7 +21,7 @@ from dawnjax.errors import OneLineError
 Split = Literal["train", "eval"]
 
 NO_FINGERPRINT = "0" * 16
-"""Of a published set whose content is not here."""
+"""Fingerprint of a published set without its content."""
 
 Shapes = dict[str, tuple[tuple[int, ...], str]]
 """Shape and NumPy's dtype name of each array of one example, by the array's name."""

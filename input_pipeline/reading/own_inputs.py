@@ -18,7 +18,7 @@ from dawnjax.input_pipeline.reading.photographs import LARGEST_BYTES
 from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
 
 MOST_BYTES = 2**26
-"""Of all texts together."""
+"""Limit of all texts together."""
 
 MOST_LINES = 100_000
 

@@ -28,7 +28,7 @@ SIDE = 256
 """Height and width of squares in pixels, unless others are asked for."""
 
 LARGEST_BYTES = 64 * 2**20
-"""Of the file of one photograph."""
+"""Limit of a photograph's file."""
 
 _NO_CLASSES = frozenset(
     ("lost+found", "__MACOSX", "@eaDir", "$RECYCLE.BIN", "System Volume Information")

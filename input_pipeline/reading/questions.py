@@ -26,7 +26,7 @@ PADDING, UNKNOWN = 0, 1
 NUM_SPECIAL = 2
 
 NO_RANK = 2**31 - 1
-"""Of a word that the training split does not have."""
+"""Rank of a word outside the training split."""
 
 WORD_LENGTH = 16
 """Characters of a token that are kept. Source: QANet (arXiv 1804.09541), section 4.1.1."""

@@ -14,7 +14,7 @@ from dawnjax.input_pipeline.reading import text_files, vocabulary
 from dawnjax.input_pipeline.reading.dataset import DataError
 
 MOST_BYTES = 2**34
-"""Of a file of sentences, unpacked; those of WMT have 1 GB."""
+"""Limit of an unpacked file of sentences; WMT's have 1 GB."""
 
 MOST_LINE_BYTES = 2**16
 MOST_EVAL_LINE_BYTES = 4096

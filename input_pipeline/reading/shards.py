@@ -21,10 +21,10 @@ from dawnjax.input_pipeline.reading.dataset import DataError, Overlap, Split
 from dawnjax.input_pipeline.reading.image_files import image_size
 
 EXAMPLES = 1024
-"""Of a shard: 110 MB of ImageNet, which an interruption writes anew."""
+"""Examples of a shard: 110 MB of ImageNet, written again after an interruption."""
 
 BYTES_AT_ONCE = 2**26
-"""Of image files and their pixels, which are checked together; one image may have more."""
+"""Bytes of image files and pixels that are checked together; a single image may have more."""
 
 SPLITS: dict[Split, str] = {"train": "train", "eval": "validation"}
 """Their names in TensorFlow Datasets."""

@@ -35,7 +35,7 @@ _BLANK = re.compile(r"[\s\u200b\u2060\ufeff]*")
 """White space, that without a break too, and marks without width."""
 
 _OTHER_MARKS = (b"\xff\xfe", b"\xfe\xff")
-"""Of UTF-16."""
+"""Byte-order marks of UTF-16."""
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from dawnjax.input_pipeline.reading.dataset import DataError, Split
 from dawnjax.input_pipeline.reading.preparing import FlagError, is_evaluated
 
 MOST_BYTES = 2**30
-"""Of a text."""
+"""Limit of a text."""
 
 IGNORED = -100
 """Label of a token that does not count, as PyTorch's cross entropy and Hugging Face have it."""

@@ -20,10 +20,10 @@ from dawnjax.input_pipeline.reading.tokenizer_file import MOST_TOKENS, Tokenizer
 FILE, TOKENIZER_FILE = "vocabulary.json", "tokenizer.json"
 
 MOST_TOKEN_BYTES = 2**11 - 1
-"""Of a token: the longest row has 2**20, and an int32 counts the bytes of all of them."""
+"""Limit of a token: the longest row has 2**20 tokens, and an int32 counts their bytes."""
 
 MOST_BYTES = 4 * 2**20
-"""Of the file, with 64 bytes for each token."""
+"""Limit of the file: 64 bytes for each token."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

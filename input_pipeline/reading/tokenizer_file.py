@@ -17,7 +17,7 @@ from dawnjax.input_pipeline.reading.bounded import Bounded, BoundedError
 from dawnjax.input_pipeline.reading.dataset import DataError
 
 MOST_BYTES = 2**25
-"""Of the file: Llama 3's has 9 MB, and the largest published ones 33 MB."""
+"""Limit of the file: Llama 3's has 9 MB, the largest published files 33 MB."""
 
 MOST_TOKENS = 2**18
 

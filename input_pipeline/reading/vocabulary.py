@@ -26,10 +26,10 @@ LARGEST_SIZE = 2**16
 """Tokens are stored as uint16."""
 
 MOST_BYTES = 2**28
-"""Of a model file; one of 65,536 tokens has 1.2 MB."""
+"""Limit of a model file; 65,536 tokens take 1.2 MB."""
 
 MOST_TRAINING_SENTENCES = 2_000_000
-"""Of a larger corpus, evenly spaced lines: training time and memory grow with them."""
+"""Lines of a larger corpus, evenly spaced: training time and memory grow with their number."""
 
 
 class Vocabulary:

@@ -14,7 +14,7 @@ from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
 MOST_BYTES = 16 * 2**30
 _MOST_LINE_BYTES = 2**16
 MOST_VALUES = 4096
-"""Of a word; published vectors have 25 to 1,024."""
+"""Limit of a word's vector; published vectors have 25 to 1,024 values."""
 
 _FORM = "wanted `word v1 ... vN`, separated by single spaces"
 

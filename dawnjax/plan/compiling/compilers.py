@@ -30,7 +30,7 @@ Source: `ptxas --help` of CUDA 13.5, which refuses `sm_70`.
 """
 
 CHIPS_OF_A_BOARD = 4
-"""Of a TPU; a smaller slice must say so."""
+"""Chips of a TPU's board; a smaller slice must say so."""
 
 
 def environment(platform: str) -> dict[str, str]:
