@@ -65,7 +65,11 @@ def test_the_smoothed_loss_by_hand():
         ("tatoeba_transformer", 3 * (2_100_736 + 3_150_336) + 2_048 + 8_000 * 512),
         # As counted in transformer_test, with 32,768 tokens.
         ("wmt_transformer_base", 6 * (3_150_336 + 4_199_936) + 2_048 + 32_768 * 512),
-        ("wmt_transformer_big", 6 * (12_592_128 + 16_788_480) + 4_096 + 32_768 * 1024),
+        pytest.param(
+            "wmt_transformer_big",
+            6 * (12_592_128 + 16_788_480) + 4_096 + 32_768 * 1024,
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_full_sizes_by_shape_evaluation(name, parameters):
