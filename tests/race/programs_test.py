@@ -180,8 +180,8 @@ def test_at_a_budget_of_seconds_a_run_is_ended_and_what_it_saved_is_measured(cou
 @pytest.mark.parametrize(
     ("code", "line"),
     [
-        ("os.symlink('/race/data/train_label.npy', f'{out}/logits.npy'); done()", "not plain"),
-        ("os.mkfifo(f'{out}/logits.npy'); done()", "not plain"),
+        ("os.symlink('/race/data/train_label.npy', f'{out}/logits.npy'); done()", "a special file"),
+        ("os.mkfifo(f'{out}/logits.npy'); done()", "a special file"),
         ("os._exit(3)", "it ended"),
         ("print('finished', flush=True); time.sleep(9)", "other than the expected line"),
     ],
