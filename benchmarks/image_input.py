@@ -14,6 +14,8 @@ and the ratio to Pillow has its interval.
   a training step, against Pillow as in the line before.
 
 The squares of both sides must be alike: the mean difference over all photographs is checked.
+Finally a consumer at the pace of an accelerator measures its share of time spent waiting, for
+squares and for random parts of photographs.
 """
 
 import argparse
@@ -31,12 +33,16 @@ import numpy as np
 from benchmarks import harness
 from dawnjax.input_pipeline.reading.batches import ExampleOrder, host_batch
 from dawnjax.input_pipeline.reading.image_files import decode_part, decode_square
-from dawnjax.input_pipeline.reading.photographs import SIDE, random_part
+from dawnjax.input_pipeline.reading.photographs import SIDE, Photographs, random_part
 
 BATCH_SIZE = 64
 CROP = 224
 LARGEST_DIFFERENCE = 1.5
 """Of 255 levels, in the mean over all photographs: above it the squares are not the same."""
+
+PACED_BATCH = 256
+PACED = {"squares": (100, 10), "photographs": (10, 3)}
+"""Steps of a consumer, and how often it is measured."""
 
 
 def main() -> int:
@@ -45,6 +51,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--images", type=int, default=60, help="decoded in a round")
     parser.add_argument("--name", default="image_input", help="of the result file")
+    parser.add_argument("--pace", type=int, default=12_000, help="images a second of the consumer")
     arguments = parser.parse_args()
     import cv2
 
@@ -80,6 +87,15 @@ def main() -> int:
                 unit="images/s/core",
             )
             results.add(**{name: comparison.to_json()})
+        parts = Photographs(np.zeros(len(files), np.int32), lambda at: (files[at], f"{at}:"))
+        held = {"squares": examples, "photographs": {"image": parts.drawn_parts(CROP)}}
+        waited = {}
+        for of, (steps, rounds) in PACED.items():
+            waits = [paced_wait(held[of], arguments.pace, steps) for _ in range(rounds)]
+            waited[of] = {"images_per_second": arguments.pace, "input_wait_fractions": waits}
+            shown = ", ".join(f"{wait:.2%}" for wait in waits)
+            print(f"waited for {of} at {arguments.pace:,} images a second: {shown}")
+        results.add(paced=waited)
     results.show("image_input")
     return 0
 
@@ -164,6 +180,30 @@ def feeder(examples: dict[str, np.ndarray], batch_size: int) -> Callable[[], int
         return batch["index"].size
 
     return feed
+
+
+def paced_wait(examples: dict[str, Any], images_per_second: int, steps: int) -> float:
+    """Fraction of a consumer's time that it waits for batches that a thread reads ahead.
+
+    The consumer takes a batch, is busy for as long as an accelerator of that pace, and takes the
+    next. Only the making of rows is measured: a device copies batches with its own engine.
+    """
+    from dawnjax.input_pipeline.reading.prefetch import Prefetch
+
+    order = ExampleOrder(seed=0, num_train_examples=len(examples["image"]))
+    rows = slice(0, PACED_BATCH)
+    batches = (
+        host_batch(examples, order.steps(step, 1, PACED_BATCH), rows) for step in range(steps + 1)
+    )
+    with Prefetch(batches, 2) as prefetch:
+        next(prefetch)  # the run's first batch, before which nothing can be read ahead
+        prefetch.wait_seconds = 0.0
+        started = time.perf_counter()
+        for count in range(1, steps + 1):
+            busy_until = started + prefetch.wait_seconds + count * PACED_BATCH / images_per_second
+            time.sleep(max(0.0, busy_until - time.perf_counter()))
+            next(prefetch)
+        return prefetch.wait_seconds / (time.perf_counter() - started)
 
 
 def rate(run: Callable[[], int]) -> float:
