@@ -38,7 +38,7 @@ _SIDE, _ELEMENTS = 8192, 2**27
 
 _STEPS = 20
 
-_RUN = (
+RUN = (
     *("--experiment=wikipedia_llama_small", "--data=synthetic_tokens", "--data.vocabulary=bytes"),
     # Rows that 1 to 6, 8, 10, 12, 15, 16 and more devices share evenly.
     *("--data.sequence_length=16", "--global_batch_size=480", "--data.num_train_tokens=65536"),
@@ -78,7 +78,7 @@ def findings() -> Iterator[Finding]:
     yield of_bandwidth(devices)
     with tempfile.TemporaryDirectory() as folder:
         run_dir = Path(folder, "run")
-        _, failure = _answer(["-m", "dawnjax", "train", *_RUN, f"--run_dir={run_dir}"], end, (0, 3))
+        _, failure = _answer(["-m", "dawnjax", "train", *RUN, f"--run_dir={run_dir}"], end, (0, 3))
         if failure:
             yield Finding("step", "wrong", f"a small run failed: {failure}")
             return

@@ -198,7 +198,7 @@ def test_when_none_can_be_restored_the_run_does_not_start_over_by_itself(tmp_pat
     for path in (tmp_path / "damaged").rglob("_METADATA"):
         truncate(path)
     with pytest.raises(
-        CheckpointError, match="save_2 cannot be restored: .*; bring back"
+        CheckpointError, match="save_2 cannot be restored: .*; restore a copy"
     ) as caught:
         restore(tmp_path / "damaged")
     assert "\n" not in str(caught.value)

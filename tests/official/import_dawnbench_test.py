@@ -113,7 +113,7 @@ REFUSED = {
     "c95890dc/ImageNet/train/fastai_pytorch": "4 fields under 3 columns",
     "c2b33224/ImageNet/train/google_amoeba_net_d_tpu_tensorflow18": "fractions",
     "c5e71b40/ImageNet/train/google_amoeba_net_d_tpu_tensorflow17": "tabs",
-    "7d086b00/ImageNet/train/google_amoeba_net_d_sixteenth_tpupod_tensorflow18": "no JSON",
+    "7d086b00/ImageNet/train/google_amoeba_net_d_sixteenth_tpupod_tensorflow18": "not JSON",
     "1dacb4fd/SQuAD/train/dawn_fastfusionnet-1080ti": "scale",
 }
 

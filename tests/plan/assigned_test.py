@@ -119,7 +119,7 @@ def test_files_that_are_cut_short_are_no_program(file, end, tmp_path):
     files = [(name, text[:end] if i == file else text) for i, (name, text) in enumerate(FILES)]
     with pytest.raises(RunError, match="incomplete: is the disk"):
         assigned(Lowered(files), {}, tmp_path / "cut")
-    with pytest.raises(RunError, match="not whole"):
+    with pytest.raises(RunError, match="incomplete"):
         assigned(Lowered(), {}, tmp_path / "none")
 
 

@@ -62,7 +62,7 @@ def test_epochs_say_where_they_are_not_those_of_the_plan(kept_programs, capsys):
     text = capsys.readouterr().out
     assert "to 0.749 and 12 reference points of later rounds to 0.759" in text
     assert "own target" not in text  # the reference points are to it
-    assert "of another optimizer.trust_coefficient: the interval is widened" in text
+    assert "with another optimizer.trust_coefficient: the interval is widened" in text
     # The recipe's 72 epochs lie inside the interval for a batch of 16,384: nothing says too few.
     assert "the budget is 72 epochs: a run that needs more" in text
     assert main([*command, "--epochs=30"]) == 0
@@ -122,7 +122,7 @@ def test_two_tori_of_one_size_are_two_rows(monkeypatch, capsys):
     [
         ("--on=k80:1", "no system 'k80'"),
         ("--on=", "--on is missing"),
-        ("--batches=0", "no whole number"),
+        ("--batches=0", "not a whole number"),
         ("--price_per_device_hour_usd=v9:1", "must be SYSTEM:USD"),
         ("--price_per_device_hour_usd=v3:0", "above 0"),
         ("--epochs=-1", "--epochs must be a number above 0"),

@@ -347,6 +347,7 @@ for name, mode in (("shut", 0), ("read", 0o555)):
     open(f"/race/run/c/{name}/x", "w").close()
     os.chmod(f"/race/run/c/{name}", mode)
 print("done", flush=True)
+input()
 """
     with boxed(code) as process:
         process.expect(b"done")
