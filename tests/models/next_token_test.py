@@ -105,7 +105,8 @@ def test_logits_of_a_token_are_those_of_the_whole_row(name, window):
     extend = jax.jit(lambda *row: module.extend(*row, window))
     rows = jnp.arange(2)
     for _ in range(8):
-        np.testing.assert_allclose(logits, whole[rows, places - 1], atol=2e-5)
+        # Where a layer's input nearly vanishes its norm magnifies rounding, on jax 0.12 to 1.3e-4.
+        np.testing.assert_allclose(logits, whole[rows, places - 1], atol=5e-4)
         logits, past = extend(tokens[rows, places], places, past)
         places = places + 1
     assert np.abs(np.diff(whole, axis=1)).max() > 0.1  # places differ by more than the tolerance
