@@ -132,8 +132,8 @@ CASES: dict[str, tuple[str, Maker, str]] = {
         f"{name} from a .gz of 1 GB": (line, file_of("a", lambda: zeros(1024)), "unpacks to")
         for name, line in READERS.items()
     },
-    "text of blank lines in a .gz": (TEXT, file_of("a", lines_in_gzip(b"\n")), "no sentences"),
-    "text of short lines in a .gz": (TEXT, file_of("a", lines_in_gzip(b"ab\n")), "no sentences"),
+    "text of blank lines in a .gz": (TEXT, file_of("a", lines_in_gzip(b"\n")), "not sentences"),
+    "text of short lines in a .gz": (TEXT, file_of("a", lines_in_gzip(b"ab\n")), "not sentences"),
     "text of one line of 10 MB": (TEXT, file_of("a", lambda: b"a b " * 2_500_000), "split it"),
     "text in UTF-16": (TEXT, file_of("a", lambda: "ab\n".encode("utf-16")), "UTF-16"),
     "ratings of 5,000 digits": (

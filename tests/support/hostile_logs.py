@@ -196,11 +196,11 @@ DATABASES = {
     ),
     "blobs for names": (
         ONE + "INSERT INTO metrics VALUES ('r', x'00ff', 1, 0, 0, 1);",
-        "no number of a run",
+        "not a number",
     ),
     "texts for numbers": (
         ONE + "INSERT INTO metrics VALUES ('r', 'val_loss', 'a', 0, 'b', 'c');",
-        "no number of a run",
+        "not a number",
     ),
     "2,000,000 seeds": (
         ONE + COUNTED.format(2 * 10**6) + "INSERT INTO params SELECT n, 'seed', n FROM c;",
@@ -233,7 +233,7 @@ RACES: dict[str, tuple[Maker, str]] = {
     ),
     "a name that steers a terminal": (
         beside("", {"a/entry.json": raced(name="\x1b[2J\n" * 100)}),
-        "names no file",
+        "cannot name a file",
     ),
 }
 WEIGHTS_FILES: dict[str, tuple[Maker, str]] = {
