@@ -40,7 +40,7 @@ MEMORY_BYTES = 768 * 2**20
 MEMORY_A_MESSAGE_BYTE = 128
 """And more for what a call is given: a token of one letter takes as much."""
 
-SECONDS, MESSAGE_BYTES_A_SECOND = 8.0, 2**18
+SECONDS, MESSAGE_BYTES_A_SECOND = 7.0, 2**18
 """CPU time of a call on a small file, and a second more for so many bytes of what it is given."""
 
 WAITS = 10
