@@ -244,6 +244,8 @@ def test_an_extract_counts_what_xla_computes_again():
     assert extract.extract_of(analyze(again), 123).recomputed == 2
     waited = again.replace("all-reduce(", "all-reduce-start(")
     assert extract.extract_of(analyze(waited), 123).recomputed == 2
+    constant = HLO.replace("%double", "%double.rematerialized.1")
+    assert extract.extract_of(analyze(constant), 123).recomputed == 0
 
 
 def test_products_of_uneven_rows_take_longer_on_tensor_cores_alone():
