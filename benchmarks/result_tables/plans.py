@@ -86,18 +86,19 @@ def plan_memory(files: list[tuple[str, Record]]) -> Rows:
             of_chips = cells.setdefault((row["experiment"], devices), {})
             cell = (_memory_cell(row), name.removeprefix("plan_memory_"))
             of_chips.setdefault(chip, []).append(cell)
+    newest = files[-1][0].removeprefix("plan_memory_")
     chips = sorted({chip for of_chips in cells.values() for chip in of_chips})
     rows = [
-        [f"`{experiment}`", devices, *(_versions(of.get(chip, []), len(files)) for chip in chips)]
+        [f"`{experiment}`", devices, *(_versions(of.get(chip, []), newest) for chip in chips)]
         for (experiment, devices), of in sorted(cells.items())
     ]
     return [["experiment", "devices", *chips], *rows]
 
 
-def _versions(found: list[tuple[str, str]], count: int) -> str:
+def _versions(found: list[tuple[str, str]], newest: str) -> str:
     """Cells of a step by each JAX that compiled it; one where they are alike."""
-    if 0 < len(found) < count:
-        return "; ".join(f"{cell} ({name.replace('_', ' ')})" for cell, name in found)
+    if len(found) == 1 and found[0][1] != newest:
+        return f"{found[0][0]} ({found[0][1].replace('_', ' ')})"
     return "; ".join(dict.fromkeys(cell for cell, _ in found)) or "not tried"
 
 
