@@ -162,7 +162,7 @@ def _read(path: Path, logs: list[_Log], columns: Columns) -> Entry:
     # tells otherwise, perhaps of the trials that seemed to be one, all are read first.
     try:
         found = _found(path, logs, columns, _FIRST_ROWS)
-    except (ConfigError, RunError):
+    except ConfigError:
         found = None
     found = found or _found(path, logs, columns, None)
     assert found is not None  # all rows were read
@@ -191,8 +191,12 @@ def _found(path: Path, logs: list[_Log], columns: Columns, first_rows: int | Non
     """
     names: dict[str, Names] = {log.name: {} for log in logs}
     for log in logs:
+        count = 0
         for place, cells in itertools.islice(log.read(), first_rows):
             _add_names(names[log.name], cells, log, place)
+            count += 1
+        if count == first_rows and not names[log.name]:
+            return None  # a value may come later
     # A folder's notes and requirements are text too, with no line of a known form.
     read = [log for log in logs if names[log.name]]
     forms = sorted({log.form.name for log in read})
@@ -205,10 +209,18 @@ def _found(path: Path, logs: list[_Log], columns: Columns, first_rows: int | Non
         raise RunError(f"{path} has no line in a known form: {KNOWN}")
     told = tell(_of_all(names), columns)
     trials: list[Trial] = []
-    for log in read:
-        trials += _trials(log, told, columns.target, names[log.name])
-        if sum(len(trial.evaluations) for trial in trials) > MOST_EVALUATIONS:
-            raise RunError(f"{path} has more than {MOST_EVALUATIONS:,} evaluations: log fewer")
+    try:
+        for log in read:
+            trials += _trials(log, told, columns.target, names[log.name])
+            if sum(len(trial.evaluations) for trial in trials) > MOST_EVALUATIONS:
+                raise RunError(f"{path} has more than {MOST_EVALUATIONS:,} evaluations: log fewer")
+    except RunError:
+        # Two runs in one file, perhaps, unless a later column tells them apart.
+        for log in () if first_rows is None else logs:
+            for place, cells in log.read():
+                _add_names(names[log.name], cells, log, place)
+        if tell(_of_all(names), columns) == told:
+            raise
     if first_rows is not None and tell(_of_all(names), columns) != told:
         return None
     return _Found(names, told, trials)

@@ -113,6 +113,14 @@ def test_columns_that_only_later_rows_have(tmp_path, late):
     assert [trial.evaluations[0].tokens for trial in entry.trials] == [64, 64]
 
 
+def test_a_log_whose_values_come_late_is_read(tmp_path):
+    late = [{"step": None}] * 1500 + [{"step": 10, "val_loss": 2.0}]
+    write_lines(tmp_path / "late.jsonl", late)
+    write_lines(tmp_path / "whole.jsonl", [{"step": 10, "val_loss": 3.0}])
+    trials = read_entry(tmp_path, Columns()).trials
+    assert [trial.evaluations[0].value for trial in trials] == [2.0, 3.0]
+
+
 def test_exports_of_trackers(tmp_path):
     """W&B's panel, MLflow's measurements, TensorBoard's one scalar: each with its own columns."""
     panel = '"Step","r1 - val/loss","r1 - val/loss__MIN","r1 - val/loss__MAX","r2 - val/loss"\n'
