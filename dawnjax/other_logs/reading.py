@@ -209,17 +209,18 @@ def _found(path: Path, logs: list[_Log], columns: Columns, first_rows: int | Non
         raise RunError(f"{path} has no line in a known form: {KNOWN}")
     told = tell(_of_all(names), columns)
     trials: list[Trial] = []
+    number = 0
     try:
-        for log in read:
+        for number, log in enumerate(read, start=1):
             trials += _trials(log, told, columns.target, names[log.name])
             if sum(len(trial.evaluations) for trial in trials) > MOST_EVALUATIONS:
                 raise RunError(f"{path} has more than {MOST_EVALUATIONS:,} evaluations: log fewer")
     except RunError:
         # Two runs in one file, perhaps, unless a later column tells them apart.
-        for log in () if first_rows is None else logs:
-            for place, cells in log.read():
-                _add_names(names[log.name], cells, log, place)
-        if tell(_of_all(names), columns) == told:
+        for later in read[number:]:
+            for place, cells in later.read():
+                _add_names(names[later.name], cells, later, place)
+        if first_rows is None or tell(_of_all(names), columns) == told:
             raise
     if first_rows is not None and tell(_of_all(names), columns) != told:
         return None
@@ -276,7 +277,8 @@ def _trials(log: _Log, told: Told, target: float | None, names: Names) -> list[T
     named = set[tuple[str, ...]]()  # sets of columns that each have a value
     # Without a column for them, several seeds in one file are several trials.
     key = told.trial or told.seed
-    for place, cells in log.read():
+    reading = log.read()
+    for place, cells in reading:
         name = str(cells.get(key) or "") if key else ""
         part = parts.get(name)
         if part is None:
@@ -289,6 +291,8 @@ def _trials(log: _Log, told: Told, target: float | None, names: Names) -> list[T
                 named.add(kind)
             _add(part, cells, told, kind if log.form.is_in_order else None)
         except ValueError as error:
+            for later, others in reading:
+                _add_names(names, others, log, later)
             where = f"{log.path}:{place}" + (f" ({key} {name})" if name else "")
             raise RunError(f"{where}: {error}") from None
     if len(parts) > 1 and "" in parts and not parts[""].evaluations:
