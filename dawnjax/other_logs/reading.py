@@ -209,15 +209,15 @@ def _found(path: Path, logs: list[_Log], columns: Columns, first_rows: int | Non
         raise RunError(f"{path} has no line in a known form: {KNOWN}")
     told = tell(_of_all(names), columns)
     trials: list[Trial] = []
-    number = 0
     try:
-        for number, log in enumerate(read, start=1):
+        while read:
+            log = read.pop(0)
             trials += _trials(log, told, columns.target, names[log.name])
             if sum(len(trial.evaluations) for trial in trials) > MOST_EVALUATIONS:
                 raise RunError(f"{path} has more than {MOST_EVALUATIONS:,} evaluations: log fewer")
     except RunError:
         # Two runs in one file, perhaps, unless a later column tells them apart.
-        for later in read[number:]:
+        for later in read:
             for place, cells in later.read():
                 _add_names(names[later.name], cells, later, place)
         if first_rows is None or tell(_of_all(names), columns) == told:
