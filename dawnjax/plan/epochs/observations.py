@@ -1,8 +1,9 @@
 """Measured runs that a plan learns from: official results, and our own steps.
 
 `observations.csv` has a row each with its source. `extracts.json` has the compiled programs, so
-that fitting compiles nothing. An official result ran another program than ours (MXNet, TensorFlow
-or PyTorch of 2018); `python -m benchmarks plan_validation` shows that difference as error.
+that fitting compiles nothing; the programs of our own steps are of the code that ran. An official
+result ran another program than ours (MXNet, TensorFlow or PyTorch of 2018);
+`python -m benchmarks plan_validation` shows that difference as error.
 """
 
 import dataclasses
@@ -89,7 +90,9 @@ def _number(text: str) -> float | None:
 
 @functools.cache
 def observed_programs() -> dict[str, Programs]:
-    answers = records.read_json(EXTRACTS, dict[str, Any])["programs"]
+    answers = records.read_json(EXTRACTS, dict[str, dict[str, Any]])
+    for answer in answers.values():
+        del answer["versions"]  # of JAX and the compilers, for people
     return {name: records.convert(answer, Programs) for name, answer in answers.items()}
 
 
