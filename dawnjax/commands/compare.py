@@ -53,10 +53,10 @@ PATH#SOURCE chooses one of several entries. With STUDY alone, its arms are compa
 The verdict on times is one word about B:
 
   equivalent            the 90 % interval of the ratio of expected times lies within the margin
-  faster                else: the 95 % interval lies below 1, even if B missed as often as its
-                        trials leave possible
-  slower                else: the 95 % interval lies above 1, likewise
-  faster_if_all_reach,  the same, but such misses could make up for the difference
+  faster                else: the 95 % interval lies below 1, even counting misses that B's
+                        trials cannot rule out
+  slower                else: the 95 % interval lies above 1, even counting such misses of A
+  faster_if_all_reach,  the same, but such misses could cancel the difference
   slower_if_all_reach
   only_first_reached    A reached its target and B never did, by Fisher's test at 5 %
   only_second_reached   B reached its target and A never did
@@ -69,7 +69,7 @@ beyond the last. Other programs' logs without --target are compared at the end:
 
   equivalent            --margin is given, in the metric's unit, and the 90 % interval of the
                         difference of the means lies within it
-  better, worse         else: the 95 % interval leaves out 0 (several budgets hold together)
+  better, worse         else: the 95 % interval excludes 0 (several budgets hold together)
   undecided             else, or fewer than 5 trials of each, or a trial has no value there
 
 --ladder takes A and B at three sizes or more, with the same change at each. It prints the speedup
@@ -102,7 +102,7 @@ def main(argv: list[str]) -> Answer:
     number("fail_if_slower_by", None, gate)
     gate = "A gate for CI: fail if B is worse by this difference; also the margin."
     number("fail_if_worse_by", None, gate)
-    budget = "Compare the quality at this budget, such as seconds=300; repeat for several."
+    budget = "Compare the quality at this budget, such as seconds=300"
     flags.DEFINE_multi_string("at", [], budget, flag_values=flag_values)
     several = "Compare A and B at several sizes: A1 B1 A2 B2 A3 B3."
     flags.DEFINE_bool("ladder", False, several, flag_values=flag_values)

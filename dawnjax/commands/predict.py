@@ -53,7 +53,7 @@ RESULT = Result
 def main(argv: list[str]) -> Answer:
     flag_values = flags.FlagValues()
     add_run_flags(flag_values)
-    text = "Inputs: a file, a folder or a pattern; repeat for several."
+    text = "Inputs: a file, a folder or a pattern"
     flags.DEFINE_multi_string("from", [], text, flag_values=flag_values)
     options = FlagTree(RunOptions, RunOptions(), argv, only=_OPTIONS)
     options.define(flag_values)

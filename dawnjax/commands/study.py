@@ -135,7 +135,7 @@ def _noise_of(argv: list[str]) -> Answer:
     """Noise of existing trials."""
     values = flags.FlagValues()
     flags.DEFINE_bool("noise", False, _NOISE, flag_values=values)
-    budget = "Quality at this budget, such as steps=1000; repeat for several."
+    budget = "Quality at this budget, such as steps=1000"
     flags.DEFINE_multi_string("at", [], budget, flag_values=values)
     column_flags.define(values)
     paths = command_line.parse("study", values, argv, USAGE, DESCRIPTION)
@@ -183,7 +183,7 @@ def _parse(argv: list[str]) -> _Asked:
     values = flags.FlagValues()
     tree.define(values)
     flags.DEFINE_string("out", "", "The study's folder.", flag_values=values)
-    form = "FIELD=VALUE,VALUE, or with --search FIELD=log(0.01,1); repeat for several."
+    form = "FIELD=VALUE,VALUE, or with --search FIELD=log(0.01,1)"
     flags.DEFINE_multi_string("axis", [], form, flag_values=values)
     place = "Run only the trial with this number in the order."
     flags.DEFINE_integer("trial", None, place, flag_values=values)

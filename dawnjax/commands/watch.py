@@ -64,7 +64,7 @@ def main(argv: list[str]) -> Answer:
         raise ConfigError(f"--port={port}: {error.strerror}; choose another") from None
     with server:
         url = f"http://localhost:{server.server_port}/"
-        print(f"{url} renews itself every {every} s; Ctrl-C ends it", flush=True)
+        print(f"{url} refreshes every {every} s; Ctrl-C ends it", flush=True)
         with contextlib.suppress(KeyboardInterrupt):
             server.serve_forever()
     return Answer(result=Result(url=url, sources=tuple(sources), pages=server.pages))

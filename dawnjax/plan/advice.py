@@ -102,8 +102,8 @@ def _by_price(other: Option, best: Option) -> str:
     taken = other.price.usd_per_accelerator_hour
     lowest = _lowest(other.price)
     line = (
-        f"{other.system} would cost as much at {taken * ratio:.3g} USD an hour and accelerator in "
-        f"place of {taken:.3g}; the lowest listed is {lowest.usd_per_accelerator_hour:.3g} "
+        f"{other.system} would cost as much at {taken * ratio:.3g} USD per accelerator-hour "
+        f"instead of {taken:.3g}; the lowest listed is {lowest.usd_per_accelerator_hour:.3g} "
         f"({lowest.described})"
     )
     if best.price is None:

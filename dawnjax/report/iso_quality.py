@@ -26,8 +26,8 @@ _COLUMNS = (
 
 _LEAD = (
     "How much sooner an entry reaches each quality on the curve of its benchmark's slowest entry: "
-    "above 1 it needs less. Curves are means over all trials. The band has the places at which the "
-    "two means do not differ at 5 %, by Welch's test. It holds at each place, not along the whole "
+    "above 1 it needs less. Curves are means over all trials. The band has the points where the "
+    "two means do not differ at 5 %, by Welch's test. It holds at each point, not along the whole "
     "curve, and needs 5 trials of each."
 )
 

@@ -84,8 +84,8 @@ def stability_table(entries: Sequence[Entry]) -> Table:
         "that reached.",
         "Expected time: time of all trials divided by the number that reached. It has an interval "
         f"from {FEWEST_WITH_FAILURES} trials on if some did not reach. If all reached, its upper "
-        "end adds the misses that so many trials leave possible, each at the experiment's whole "
-        "budget: much with few trials. The interval of the mean holds if all trials reach.",
+        "end adds the misses that so many trials cannot rule out, each at the experiment's whole "
+        "budget: a lot with few trials. The interval of the mean holds if all trials reach.",
         "95 % intervals: Wilson's for the fraction, t intervals of the logarithm for the others. "
         f"With fewer than {FEWEST_TRIALS} trials the ends are the range.",
         "Time per epoch is time to accuracy divided by epochs, including start-up and evaluation. "

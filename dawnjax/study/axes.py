@@ -62,7 +62,8 @@ def axis_of(text: str) -> Axis:
         return _distribution(text, field, listed)
     values = tuple(value.strip() for value in listed.split(","))
     if not field or not equals or not all(values):
-        raise ConfigError(f"axis {text!r} must be FIELD=VALUE,VALUE: global_batch_size=32,64")
+        form = "FIELD=VALUE,VALUE, such as global_batch_size=32,64"
+        raise ConfigError(f"axis {text!r} must be {form}")
     if len(set(values)) < len(values):
         raise ConfigError(f"axis {text!r} repeats a value")
     return Axis(field, values)
@@ -82,8 +83,8 @@ def _distribution(text: str, field: str, listed: str) -> Axis:
         raise ConfigError(f"axis {text!r} is not a distribution: {DISTRIBUTIONS}, or VALUE,VALUE")
     low, high = ends
     if not low < high or (found[1] == "log" and low <= 0):
-        above = " above 0" if found[1] == "log" else ""
-        raise ConfigError(f"axis {text!r} must have a first end{above} that is below its second")
+        above = ", and above 0" if found[1] == "log" else ""
+        raise ConfigError(f"axis {text!r} must have its lower end first{above}")
     axis = Axis(field, (), found[1], low, high)
     if len(set(axis.ends)) == 1:
         raise ConfigError(f"axis {text!r} is narrower than the four digits of drawn values")

@@ -259,10 +259,10 @@ def _refuse_fields_of_other_kinds(study: Study) -> None:
             raise ConfigError(f"{field} needs kind={' or '.join(kinds)}, not {study.kind}")
     for needed in _NEEDED.get(study.kind, ()):
         if not getattr(study, needed):
-            why = "without it there are no arms"
+            lacks = f"has no arms without {needed}"
             if needed == "trials":
-                why = "its budget, such as --trials=32"
-            raise ConfigError(f"a study of kind {study.kind} needs {needed}: {why}")
+                lacks = "needs a budget, such as --trials=32"
+            raise ConfigError(f"a study of kind {study.kind} {lacks}")
 
 
 def _listed(study: Study) -> list[Axis]:

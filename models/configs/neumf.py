@@ -28,10 +28,8 @@ class NeuMF:
 
     def check_together(self, prefix: str) -> None:
         widths, name = self.layer_widths, f"{prefix}layer_widths"
-        require(
-            bool(widths) or self.gmf_width > 0, name, widths, "not be empty with gmf_width=0 too"
-        )
-        require(len(widths) != 1, name, widths, "name the input's width and a layer's or more")
+        require(bool(widths) or self.gmf_width > 0, name, widths, "not be empty if gmf_width=0")
+        require(len(widths) != 1, name, widths, "have the input's width and at least one layer's")
         require(not widths or widths[0] % 2 == 0, name, widths, "begin with an even number")
 
     def tiny(self) -> "NeuMF":

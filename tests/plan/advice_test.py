@@ -59,7 +59,7 @@ def test_the_price_that_flips_the_order_stands_beside_the_lowest_listed():
     ]
     _, line, _ = advice(options)
     assert line.startswith(
-        "h100:8 would cost as much at 4.59 USD an hour and accelerator in place of 6.88; the "
+        "h100:8 would cost as much at 4.59 USD per accelerator-hour instead of 6.88; the "
         "lowest listed is 3.85 (Nebius"
     )
     # 10 x 0.24493 / 1.2 = 2.04 and 15 x 3.85 / 6.88 = 8.39.
