@@ -377,8 +377,8 @@ class Attempt:
         texts, is_file = texts_of(self._run.record.get("source")), self._run.request.experiment_file
         if is_file and (late := own_files.modules_not_in(texts)):
             messages.append(
-                f"{', '.join(late[:5])}: imported after the run was described, so no part of its "
-                "identity; import it by a line of the experiment's file"
+                f"{', '.join(late[:5])}: imported too late to be part of the run's identity; "
+                "import it at the top of the experiment's file"
             )
         for message in messages:
             self.journal.warn(message)

@@ -154,7 +154,7 @@ def _rows_of_host(host: dict[str, Any], result: Trial) -> list[tuple[str, str, s
     if exposed is None:
         rows = [(name, "-", communication["reasons"]["exposed_fraction"])]
     else:
-        note = f"of a step, hidden by no computation: {100 * (exposed - skew):.1f} % on the wire, "
+        note = f"of a step, not hidden by computation: {100 * (exposed - skew):.1f} % on the wire, "
         note += f"{100 * skew:.1f} % waiting for the slowest device"
         rows = [(name, f"{100 * exposed:.1f} %", note)]
     value, note = _flops_row(used, result)

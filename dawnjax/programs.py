@@ -415,5 +415,5 @@ def _refuse_other_parameters(recipes: tuple[Recipe, ...]) -> None:
             raise ConfigError(
                 f"model={config.model.TAG} has other parameters with "
                 f"{', '.join(f'{name}={value}' for name, value in values)} than in the run's first "
-                "stage; it cannot change its input (an auxiliary head is as large as what it sees)"
+                "stage; it cannot change its input (an auxiliary head is as large as its input)"
             )

@@ -210,7 +210,7 @@ def prepare(request: Request) -> tuple[RecordRuns, dict[str, Any]]:
         f"max_seconds={experiment.max_seconds:g}": experiment.max_seconds,
         "stages.boundary_epochs: a run has one stage": experiment.stages.boundary_epochs,
         f"data whose batches are kept apart by {APART}": APART in spec.example_shapes("train"),
-        "initialize_from: it times a run from anew": experiment.initialize_from,
+        "initialize_from: it times a run from scratch": experiment.initialize_from,
     }
     for what, is_asked in refused.items():
         if is_asked:

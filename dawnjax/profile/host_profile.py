@@ -125,7 +125,7 @@ class HostProfile:
         }
         reasons, name = {}, "memory_bandwidth_fraction"
         if is_cpu:
-            reasons[name] = "most of what a CPU's ops read stays in caches, and no counter tells"
+            reasons[name] = "most of what a CPU's ops read stays in caches, and no counter shows it"
         elif fields[name] is None:
             reasons[name] = peak_reason
         elif fields[name] > 1:

@@ -179,9 +179,7 @@ def difference(first: Curves, second: Curves, budget: float | None, sign: int) -
         return dataclasses.replace(case, lacks=why, minimum=FEWEST_TRIALS - min(sizes))
     bends = sides[0].bends, sides[1].bends
     if bends[0] is None or bends[1] is None:
-        why = (
-            "a trial has two evaluations alone, which do not show how far a line between them errs"
-        )
+        why = "a trial has only two evaluations, which do not show the error of a line between them"
         return dataclasses.replace(case, lacks=why)
     pairs = _pairs(first, second)
     if pairs:
@@ -191,7 +189,7 @@ def difference(first: Curves, second: Curves, budget: float | None, sign: int) -
         variances = float(a.var(ddof=1)) / sizes[0], float(b.var(ddof=1)) / sizes[1]
         error, freedom = math.sqrt(sum(variances)), interval.freedom_of(variances, sizes)
     if not error:
-        why = "the trials of each side have equal values, which say nothing of their variation"
+        why = "the trials of each side have equal values, so their variation is not known"
         return dataclasses.replace(case, lacks=why)
     nets = [right - left for left, right in zip(bends[0], bends[1], strict=True)]
     found = Estimate(value, error, freedom, (min(0.0, *nets), max(0.0, *nets)))
@@ -269,7 +267,7 @@ def _claim(
     least, span = estimate.least, estimate.bias[1] - estimate.bias[0]
     if not least and span > estimate.error:
         why = (
-            "the difference is within what a line between two evaluations may err; evaluate at the "
+            "the difference is within the error of a line between two evaluations; evaluate at the "
         )
         return UNDECIDED, why + "budget itself", None
     advice = advise(
@@ -283,5 +281,6 @@ def _claim(
     )
     why = f"the {kind} holds 0"
     if span > estimate.error:
-        why += ", and most of it is what lines between evaluations may err: evaluate at the budget"
+        why += ", and most of its width is the error of lines between evaluations: evaluate at "
+        why += "the budget"
     return UNDECIDED, why, advice

@@ -115,7 +115,7 @@ def speedup(first: Curves, second: Curves, budget: float | None, direction: str)
     value = math.log(wanted / crossing) * (1 if better else -1)
     own, other = sides[better].at(crossing).bends, sides[1 - better].at(wanted).bends
     if own is None or other is None:
-        why = "a trial has two evaluations alone, which do not show how far a line errs"
+        why = "a trial has only two evaluations, which do not show the error of a line between them"
         return dataclasses.replace(found, estimate=None, lacks=why)
     # From a difference of quality to one of the logarithm of the place: the slope of the secant.
     rise = sign * float(means[-1] - means[last]) / math.log(places[-1] / places[last])

@@ -274,7 +274,7 @@ def ladder(
         return found
     lacking = [f"{size:,.10g}" for size, it in zip(ascending, calm, strict=True) if it and it.alone]
     if lacking:
-        without = f"not told: a side has none at {' and '.join(lacking)}"
+        without = f"not known: a side has none at {' and '.join(lacking)}"
     else:
         left = [_without(pair, it) for pair, it in zip(pairs, calm, strict=True)]
         again = _judged(left, ascending, at, unit, name, direction, margin)

@@ -237,8 +237,8 @@ def _warnings(trials: Sequence[Trial]) -> list[str]:
     seeds = [trial.seed for trial in trials]
     if again := sorted({seed for seed in seeds if seed is not None and seeds.count(seed) > 1}):
         warnings.append(
-            f"seed {', '.join(map(str, again))} was run more than once: those trials vary in time "
-            "alone, so that the spread over seeds is underestimated"
+            f"seed {', '.join(map(str, again))} was run more than once: those trials vary only "
+            "in time, so the spread over seeds is underestimated"
         )
     names = sorted({name for trial in trials for name in trial.versions})
     if different := [n for n in names if len({trial.versions.get(n) for trial in trials}) > 1]:

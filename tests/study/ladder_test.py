@@ -172,7 +172,7 @@ def test_a_ladder_in_seconds_is_judged_without_disturbed_trials_too(tmp_path, al
         b = dataclasses.replace(b, entry=dataclasses.replace(b.entry, trials=tuple(trials)))
     found = ladder_of([*pairs[:-1], (a, b)], sizes=[1, 2, 3], budget=budget)
     assert found.trend.word != HOLDS
-    without = "not told: a side has none at 3" if alone else "the gain holds: "
+    without = "not known: a side has none at 3" if alone else "the gain holds: "
     assert found.without.startswith(without)
     assert f"without the disturbed trials: {found.without}" in found.lines()
     assert found.to_json()["without_disturbed"] == found.without
