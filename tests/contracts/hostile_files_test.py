@@ -6,19 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import hostile_data
-import hostile_logs
-import numpy as np
 import pytest
-from hostile_files import CASES, SAMPLE, command
-from hostile_makers import entry
+from hostile_files import CASES, SAMPLE
 
-from dawnjax.analysis.loading import load
-from dawnjax.errors import RunError
-from dawnjax.input_pipeline.reading.dataset import DataError
-from dawnjax.input_pipeline.reading.labelled_images import read_npz
-
-EVERY = {**CASES, **hostile_data.CASES, **hostile_logs.CASES}
 MEGABYTES, SECONDS = 300, 10
 """Limits of time and memory for a process that reads a file."""
 
@@ -26,10 +16,7 @@ MEGABYTES, SECONDS = 300, 10
 @pytest.mark.processes
 @pytest.mark.parametrize(
     "names",
-    [
-        (*SAMPLE, *hostile_data.SAMPLE, *hostile_logs.SAMPLE),
-        pytest.param(tuple(EVERY), marks=pytest.mark.long),
-    ],
+    [SAMPLE, pytest.param(tuple(CASES), marks=pytest.mark.long)],
     ids=["sample", "all"],
 )
 def test_a_hostile_file_ends_in_a_line(tmp_path, names, campaign):
@@ -50,11 +37,12 @@ def test_a_hostile_file_ends_in_a_line(tmp_path, names, campaign):
     )
     assert child.stdin and child.stdout
     for name in names:
-        kind, make, said = EVERY[name]
+        command, make, said = CASES[name]
         folder = tmp_path / "case"
         folder.mkdir()
         path = make(folder)
-        print(json.dumps(command(kind, path, tmp_path / "out")), file=child.stdin, flush=True)
+        argv = [word.format(path=path, out=tmp_path / "out") for word in command.split()]
+        print(json.dumps(argv), file=child.stdin, flush=True)
         answer = json.loads(child.stdout.readline())
         shutil.rmtree(tmp_path / "out", ignore_errors=True)
         lines = [line for line in answer["output"].splitlines() if ": note: " not in line]
@@ -79,18 +67,3 @@ def test_a_hostile_file_ends_in_a_line(tmp_path, names, campaign):
     child.stdin.close()
     child.wait()
     hostile.finish()
-
-
-def test_an_entry_whose_direction_is_up_is_damaged(tmp_path):
-    path = tmp_path / "a.jsonl"
-    target = {"metric": "top5Accuracy", "value": 93.0, "direction": "up"}
-    path.write_bytes(entry(1, target=target))
-    with pytest.raises(RunError, match="target.direction is 'up'; choose at_least or at_most"):
-        load(path)
-
-
-def test_an_npz_bomb_is_refused(tmp_path):
-    path = tmp_path / "a.npz"
-    np.savez_compressed(path, images=np.zeros((2**17, 1024), np.uint8))
-    with pytest.raises(DataError, match="expands to 134,217,8.. bytes"):
-        read_npz(path, ["images"])

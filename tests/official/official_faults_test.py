@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forged import forge
-from fuzzed import VALUES, Edits, edited, fuzz_one
+from fuzzed import VALUES, Edits, edited, forge, fuzz_one
 from later_logs import START, log_of, record
 from made_runs import write_run
 from official_sources import LATER, LOG, RESULT, TSV

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import coco_sources
 import cv2
-import hostile_makers
+import hostile_files
 import numpy as np
 import small_text
 from fuzzed import Record, of
@@ -30,39 +30,20 @@ def npy(path: Path) -> bytes:
 
 
 GAME = b"(;GM[1]FF[4]SZ[9]KM[7.5]\nC[a \\] (b)];B[aa]C[x];W[ia] ; B[ai];W[bb])\n"
+BEGIN = {"id": 0, "content": "<|begin|>", "special": True, "normalized": False}
+BEGIN |= {"single_word": False, "lstrip": False, "rstrip": False}
+BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
 TOKENIZER = {
     "version": "1.0",
-    "truncation": None,
-    "padding": None,
-    "added_tokens": [
-        {
-            "id": 0,
-            "content": "<|begin|>",
-            "single_word": False,
-            "lstrip": False,
-            "rstrip": False,
-            "normalized": False,
-            "special": True,
-        }
-    ],
-    "normalizer": None,
-    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True,
-                      "use_regex": True},
-    "post_processor": None,
-    "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True,
-                "use_regex": True},
+    "added_tokens": [BEGIN],
+    "pre_tokenizer": BYTE_LEVEL,
+    "decoder": BYTE_LEVEL,
     "model": {
         "type": "BPE",
-        "dropout": None,
-        "unk_token": None,
-        "continuing_subword_prefix": None,
-        "end_of_word_suffix": None,
-        "fuse_unk": False,
-        "byte_fallback": False,
         "vocab": {"<|begin|>": 0, "a": 1, "b": 2, "ab": 3},
         "merges": [["a", "b"]],
     },
-}  # fmt: skip
+}
 
 
 def tokens(path: Path) -> object:
@@ -82,10 +63,10 @@ def archive(path: Path) -> object:
 
 RECORDS: dict[str, Record] = {
     "tar of data": Record(
-        "a.tar", of(hostile_makers.tar(("a/1.png", b"x" * 20), ("b", b""))), archive, DataError
+        "a.tar", of(hostile_files.tar(("a/1.png", b"x" * 20), ("b", b""))), archive, DataError
     ),
     "zip of data": Record(
-        "a.zip", of(hostile_makers.zip_of(("a/1.png", b"x" * 20), ("b", b""))), archive, DataError
+        "a.zip", of(hostile_files.zip_of(("a/1.png", b"x" * 20), ("b", b""))), archive, DataError
     ),
     "annotations": Record(
         "a.json",

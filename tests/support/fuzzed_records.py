@@ -13,7 +13,7 @@ import shutil
 import warnings
 from pathlib import Path
 
-import hostile_makers
+import hostile_files
 import traces
 from fuzzed import Record, in_lines, of
 from fuzzed_data import encoded
@@ -306,7 +306,7 @@ def imported(path: Path) -> object:
     return found.entries
 
 
-LOG = hostile_makers.START + hostile_makers.EVALUATION % (75, 100) + hostile_makers.STOP
+LOG = hostile_files.START + hostile_files.EVALUATION % (75, 100) + hostile_files.STOP
 
 
 HEADER = {
@@ -390,7 +390,7 @@ RECORDS: dict[str, Record] = {
     "prices": Record("prices.csv", of(PRICES), prices.read_prices, ConfigError),
     "list of entries": Record("a.tsv", listed, counts.read_entry_list, RunError),
     "archive of results": Record(
-        "a.tgz", of(hostile_makers.log_archive(LOG)), imported, (ConfigError, RunError)
+        "a.tgz", of(hostile_files.log_archive(LOG)), imported, (ConfigError, RunError)
     ),
     "weights": Record("model.safetensors", of(HEADER), weights, ConfigError, tensors, above=1),
     "index of weights": Record(INDEX, index, weights, ConfigError, above=1),

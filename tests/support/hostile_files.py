@@ -1,335 +1,717 @@
-"""Files made to exhaust time or memory, each of them small on disk."""
+"""Files made to exhaust time or memory, or to end in a traceback, each of them small on disk.
 
-import bz2
+A case has the command that reads it, how it is made, and what the command's line says.
+"""
+
+import contextlib
 import gzip
+import io
+import json
 import lzma
+import os
+import sqlite3
+import struct
+import tarfile
 import zipfile
+import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from hostile_makers import (
-    DEEP,
-    JSON,
-    LISTS,
-    MIB,
-    RESULT,
-    START,
-    STOP,
-    Maker,
-    black,
-    deep_folders,
-    entry,
-    file_of,
-    header,
-    in_folder,
-    line_of,
-    log_archive,
-    log_pipe,
-    long_header,
-    many_evaluations,
-    many_zipped,
-    npz_of,
-    padded,
-    pax_digits,
-    run_of,
-    sparse,
-    tar,
-    zeros,
-    zip_of,
+import coco_sources
+import cv2
+import numpy as np
+from made_logs import EXPERIMENT
+
+from dawnjax.config.config_json import identity_of
+from dawnjax.runs.log import SCHEMA_VERSION, encode_line, log_path
+
+Maker = Callable[[Path], Path]
+"""Makes what is read in an empty folder, and gives its path."""
+
+MIB = 2**20
+DEEP = b"[" * 100_000 + b"]" * 100_000
+
+# Archives.
+
+
+def zeros(count: int) -> bytes:
+    """Gzip members that unpack to a number of MiB of zeros: 1 KB for each."""
+    return gzip.compress(bytes(64 * MIB), 6) * (count // 64)
+
+
+def header(name: str, size: int, kind: bytes = b"0") -> bytes:
+    """A tar header, whatever its size; sizes of 8 GiB and more are written in base 256."""
+    info = tarfile.TarInfo(name)
+    info.size, info.type = size, kind
+    return info.tobuf(tarfile.GNU_FORMAT)
+
+
+def padded(content: bytes) -> bytes:
+    """A content of a tar with its padding."""
+    return content + bytes(-len(content) % 512)
+
+
+def tar(*members: tuple[str, bytes]) -> bytes:
+    """An honest tar."""
+    body = b"".join(header(name, len(data)) + padded(data) for name, data in members)
+    return body + bytes(1024)
+
+
+def zip_of(*members: tuple[str, bytes]) -> bytes:
+    """An honest zip."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members:
+            archive.writestr(name, content)
+    return stream.getvalue()
+
+
+def pax_digits(count: int, headers: int = 1) -> bytes:
+    """A tar.gz with pax headers of many digits, which `tarfile` searches in quadratic time."""
+    pax = header("x", count, b"x") + padded(b"1" * count)
+    return gzip.compress(pax * headers + tar(("a", b"")))
+
+
+def long_names(count: int) -> bytes:
+    """A tar.gz of so many files, each with a name of 60 KB."""
+    named = (header("x", 60_000, b"L") + padded(b"%d/" % n + b"a" * 59_990) for n in range(count))
+    return gzip.compress(b"".join(name + header("y", 0) for name in named) + bytes(1024))
+
+
+def sparse_map(count: int) -> bytes:
+    """A tar.gz of a sparse file of pax whose map is one number of a number of MiB."""
+    fields = b"".join(b"22 GNU.sparse.%s=%d\n" % it for it in ((b"major", 1), (b"minor", 0)))
+    pax = header("x", len(fields), b"x") + padded(fields)
+    return gzip.compress(pax + header("a", count * MIB) + b"1" * count * MIB + bytes(1024))
+
+
+def large_dictionary() -> bytes:
+    """An xz whose reader needs 1.5 GB."""
+    plan = {"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 1536 * MIB, "mf": lzma.MF_HC3}
+    return lzma.compress(tar(("a", b"")), filters=[{**plan, "mode": lzma.MODE_FAST}])
+
+
+def many_zipped(count: int) -> bytes:
+    """A zip of empty files, of which it has no more than the list."""
+    local = b"PK\3\4" + bytes(26)
+    entries = b"".join(
+        struct.pack("<4s6xH30xI6s", b"PK\1\2", 0, 0, b"")[:28]
+        + struct.pack("<H16s", 8, bytes(16))
+        + b"%08d" % number
+        for number in range(count)
+    )
+    # The short fields cannot count so many; Python goes by the bytes of the list.
+    end = struct.pack("<4s4xHHIIH", b"PK\5\6", 0xFFFF, 0xFFFF, len(entries), len(local), 0)
+    return local + entries + end
+
+
+# Official results.
+
+RESULT = "v0.5.0/someone/submission/results/sys/resnet/result_0.txt"
+START = b':::MLLOG {"key": "run_start", "time_ms": 1600000000000, "metadata": {}}\n'
+STOP = (
+    b':::MLLOG {"key": "run_stop", "time_ms": 1600000900000, "metadata": {"status": "success"}}\n'
 )
+EVALUATION = b':::MLLOG {"key": "eval_accuracy", "value": 0.%d, "time_ms": 16000001%05d}\n'
+TABLE_HEAD = b"epoch\thours\ttop5Accuracy\n"
 
-CASES: dict[str, tuple[str, Maker, str]] = {
-    # What it is: the command that reads it, how it is made, and what the command's line says.
-    "pax header of 200 KB of digits": (
-        "import",
-        file_of("a.tgz", lambda: pax_digits(200_000)),
-        "extended header",
-    ),
-    "pax header of 60 KB of digits": (
-        "import",
-        file_of("a.tgz", lambda: pax_digits(60_000)),
-        "digits",
-    ),
-    "GNU long name of 7 GB": (
-        "import",
-        file_of("a.tgz", lambda: long_header(b"L", 7168)),
-        "extended header",
-    ),
-    "GNU long link of 1 GB": (
-        "import",
-        file_of("a.tgz", lambda: long_header(b"K", 1024)),
-        "extended header",
-    ),
-    "pax header of 1 GB": (
-        "import",
-        file_of("a.tgz", lambda: long_header(b"x", 1024)),
-        "extended header",
-    ),
-    "global pax header of 1 GB": (
-        "import",
-        file_of("a.tgz", lambda: long_header(b"g", 1024)),
-        "extended header",
-    ),
-    "names of 60 KB in 2,000 files": (
-        "import",
-        file_of(
-            "a.tgz",
-            lambda: gzip.compress(
-                b"".join(
-                    header("x", 60_000, b"L") + padded(b"%d/" % n + b"a" * 59_990) + header("y", 0)
-                    for n in range(2000)
-                )
-                + bytes(1024)
+
+def log_archive(log: bytes) -> bytes:
+    """A tar.gz of one log of MLPerf."""
+    return gzip.compress(tar((RESULT, log)))
+
+
+def evaluated(count: int) -> bytes:
+    lines = (EVALUATION % (n % 90 + 10, n % 10**5) for n in range(count))
+    return log_archive(START + b"".join(lines) + STOP)
+
+
+def with_value(value: bytes) -> bytes:
+    line = b':::MLLOG {"key": "eval_accuracy", "value":' + value + b"}\n"
+    return log_archive(START + line)
+
+
+def many_values(count: int) -> bytes:
+    line = b':::MLPv0.5.0 resnet 1541720%03d.0 (a:1) k%d: "%d"\n'
+    return log_archive(b"".join(line % (n % 1000, n, n) for n in range(count)))
+
+
+def descriptions(count: int) -> bytes:
+    """A tar.gz of files of JSON, each of 2 MiB."""
+    text = b'{"author": "A"}' + bytes(2 * MIB - 100)
+    return gzip.compress(tar(*((f"A/systems/{n}.json", text) for n in range(count))))
+
+
+# Entries and run directories.
+
+
+def entry(num_evaluations: int, last_value: bytes = b"0.5") -> bytes:
+    """A line of a file of entries."""
+    evaluation = {"epoch": 1.5, "seconds_since_run_start": 12.25, "value": 0.5}
+    trial = {"name": "a", "reached": False, "time_to_accuracy_seconds": None}
+    record = {
+        "schema_version": 4,
+        "source": "s",
+        "suite": "dawnbench",
+        "benchmark": "ImageNet",
+        "target": {"metric": "top5Accuracy", "value": 93.0},
+        "trials": [{**trial, "evaluations": "HERE"}],
+        "inference": None,
+        "warnings": [],
+    }
+    rows = [json.dumps(evaluation).encode()] * num_evaluations
+    rows.append(rows[0].replace(b"0.5", last_value))
+    return json.dumps(record).encode().replace(b'"HERE"', b"[" + b",".join(rows) + b"]") + b"\n"
+
+
+def warning_of(text: bytes) -> bytes:
+    """A line of a log of ours, with a message of which the JSON is given."""
+    start = encode_line({"event": "warning", "attempt": 1, "t": 1.0})
+    return start[:-2] + b',"message":%s}\n' % text
+
+
+def run_of(log: Callable[[], bytes] = bytes, experiment: str = "") -> Maker:
+    """A run directory; its `experiment.json` is honest, a `pipe` or `sparse`."""
+
+    def make(folder: Path) -> Path:
+        record = {"schema_version": SCHEMA_VERSION, "run_id": "r", "seed": 0, "identity_fields": {}}
+        record |= {"identity": identity_of({}), "experiment": EXPERIMENT, "overrides": {}}
+        log_path(folder).write_bytes(log())
+        if experiment == "pipe":
+            os.mkfifo(folder / "experiment.json")
+        elif experiment == "sparse":
+            sparse("experiment.json")(folder)
+        else:
+            (folder / "experiment.json").write_text(json.dumps(record))
+        return folder
+
+    return make
+
+
+# Data sets.
+
+
+def black(side: int) -> bytes:
+    """A tar with a black PNG of a side."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
+
+    size = struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)
+    packer = zlib.compressobj()
+    rows = b"".join(packer.compress(bytes(side + 1)) for _ in range(side)) + packer.flush()
+    parts = chunk(b"IHDR", size), chunk(b"IDAT", rows), chunk(b"IEND", b"")
+    return tar(("train/cat/1.png", b"\x89PNG\r\n\x1a\n" + b"".join(parts)))
+
+
+def npz(count: int) -> bytes:
+    """Zeros for so many images of CIFAR-10."""
+    shape = b"{'descr': '|u1', 'fortran_order': False, 'shape': (%d, 32, 32, 3), }" % count
+    stream = io.BytesIO()
+    with (
+        zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("train_x.npy", "w", force_zip64=True) as file,
+    ):
+        file.write(b"\x93NUMPY\1\0" + struct.pack("<H", len(shape)) + shape)
+        for _ in range(count * 3072 // (10 * MIB)):
+            file.write(bytes(10 * MIB))
+    return stream.getvalue()
+
+
+def linked(name: str, target: str) -> Maker:
+    """Folders of images, in which a link leads to a place by its relative path."""
+
+    def make(folder: Path) -> Path:
+        for split in ("train", "val"):
+            (folder / split / "cat").mkdir(parents=True)
+            (folder / split / "cat" / "1.jpg").write_bytes(b"no image")
+        (folder / name).symlink_to(target)
+        return folder
+
+    return make
+
+
+def tokenizer(text: bytes, words: int, *replaced: tuple[str, str]) -> Maker:
+    """A text and a tokenizer of whole words for it, which replaces patterns first."""
+
+    def make(folder: Path) -> Path:
+        vocabulary = {"a": 0, **{f"w{n}": n for n in range(1, words)}}
+        steps = [
+            {"type": "Replace", "pattern": {"Regex": old}, "content": new} for old, new in replaced
+        ]
+        record = {
+            "version": "1.0",
+            "added_tokens": [],
+            "normalizer": {"type": "Sequence", "normalizers": steps} if steps else None,
+            "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "a"},
+        }
+        (folder / "text").write_bytes(text)
+        (folder / "tokenizer.json").write_text(json.dumps(record))
+        return folder
+
+    return make
+
+
+def many_polygons(folder: Path) -> Path:
+    """An object of 20,000 outlines, each as long as an image of 67 million pixels is wide."""
+    side = 8192
+    train: dict[str, Any] = coco_sources.body()
+    train["images"] = [{"id": 1, "file_name": "001.png", "height": side, "width": side}]
+    outlines = [[0.0, 0.0, side, 8000.0, side, side]] * 20_000
+    train["annotations"] = [
+        {"id": 1, "image_id": 1, "category_id": 7, "bbox": [0, 0, 9, 9], "segmentation": outlines}
+    ]
+    return coco_sources.write_source(folder / "source", train)
+
+
+def large_images(folder: Path) -> Path:
+    """Images of 400 MB together, each within what its pixels may take; the last is none."""
+    train = coco_sources.body(images=41)
+    for image in train["images"]:
+        image |= {"file_name": f"{image['id']:03}.jpg", "height": 1000, "width": 1000}
+    train["annotations"] = []
+    made = coco_sources.write_source(folder / "source", train)
+    content = cv2.imencode(".jpg", np.zeros((1000, 1000, 3), np.uint8))[1].tobytes()
+    for n in range(1, 41):
+        (made / "images" / f"{n:03}.jpg").write_bytes(content + bytes(10**7))
+    (made / "images" / "041.jpg").write_bytes(b"no image")
+    return made
+
+
+def packed_annotations(folder: Path) -> Path:
+    """A text of 1 GB in a zip of a thousandth."""
+    made = coco_sources.write_source(folder / "source")
+    (made / "train.json").unlink()
+    with (
+        zipfile.ZipFile(made / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("train.json", "w") as file,
+    ):
+        file.write(json.dumps(coco_sources.body()).encode()[:-1] + b', "more": "')
+        for _ in range(1024):
+            file.write(b"a" * MIB)
+        file.write(b'"}')
+    return made
+
+
+# Logs of other programs.
+
+
+def rows(count: int, row: str, head: str = "", end: str = "") -> Callable[[], bytes]:
+    return lambda: (head + "".join(map(row.format, range(count))) + end).encode()
+
+
+def subset(number: int) -> bytes:
+    """A line with those of 19 columns that a number has as bits."""
+    cells = {"val_loss": 1} | {f"k{bit}": 1 for bit in range(19) if number >> bit & 1}
+    return json.dumps(cells).encode() + b"\n"
+
+
+def empty_values(count: int) -> bytes:
+    """An event file with so many summaries of half a million values; nobody compares checksums."""
+    values = b"\x0a\0" * 500_000
+    data = b"\x09" + bytes(8) + b"\x2a\xc0\x84\x3d" + values  # 1,000,000 as a varint
+    return (struct.pack("<Q", len(data)) + bytes(4) + data + bytes(4)) * count
+
+
+def database(statements: str) -> Maker:
+    """MLflow's tables, without keys and indices, with one run."""
+    made = """
+        CREATE TABLE experiments (experiment_id, name);
+        CREATE TABLE runs (run_uuid, name, start_time, experiment_id, lifecycle_stage);
+        CREATE TABLE metrics (run_uuid, key, value, is_nan, timestamp, step);
+        CREATE TABLE params (run_uuid, key, value);
+        INSERT INTO experiments VALUES (1, 'a');
+        INSERT INTO runs VALUES ('r', 'r', 0, 1, 'active');
+        CREATE TABLE c AS WITH RECURSIVE c(n) AS
+          (VALUES (1) UNION ALL SELECT n + 1 FROM c WHERE n < 10000) SELECT n FROM c;
+    """
+
+    def make(folder: Path) -> Path:
+        with contextlib.closing(sqlite3.connect(folder / "mlflow.db")) as file:
+            file.executescript(made + statements)
+            file.commit()
+        return folder / "mlflow.db"
+
+    return make
+
+
+def deep(name: str, *files: str) -> Maker:
+    """Folders 1,200 deep, with names so short that the kernel takes the path."""
+
+    def make(folder: Path) -> Path:
+        (folder / name).mkdir(parents=True)
+        for file in files:
+            (folder / file).write_text("{}")
+        at = os.open(folder / name, os.O_RDONLY)
+        for _ in range(1200):
+            os.mkdir("d", dir_fd=at)
+            inner = os.open("d", os.O_RDONLY, dir_fd=at)
+            os.close(at)
+            at = inner
+        os.close(at)
+        return folder
+
+    return make
+
+
+def many_logs(folder: Path) -> Path:
+    for number in range(10_001):
+        (folder / f"{number}.jsonl").write_bytes(b'{"step":1,"val_loss":1}\n')
+    return folder
+
+
+def study(arms: int) -> bytes:
+    of_arm = ",".join(f'{{"name":"a{n}","flags":[],"devices":0}}' for n in range(arms))
+    record = {"schema_version": 2, "study": {}, "arms": "HERE", "looks_made": [], "origins": {}}
+    return json.dumps(record).replace('"HERE"', f"[{of_arm}]").encode()
+
+
+# Any file.
+
+
+def file_of(name: str, content: Callable[[], bytes]) -> Maker:
+    """A file with a content, by its path."""
+
+    def make(folder: Path) -> Path:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content())
+        return path
+
+    return make
+
+
+def folder_with(name: str, content: Callable[[], bytes]) -> Maker:
+    """A folder with a file by its path in it."""
+
+    def make(folder: Path) -> Path:
+        file_of(f"given/{name}", content)(folder)
+        return folder / "given"
+
+    return make
+
+
+def pipe(folder: Path) -> Path:
+    os.mkfifo(folder / "a.npz")
+    return folder / "a.npz"
+
+
+def sparse(name: str) -> Maker:
+    """A file of 3 GB that begins with a brace and takes one block."""
+
+    def make(folder: Path) -> Path:
+        with (folder / name).open("wb") as file:
+            file.write(b"{")
+            file.truncate(3 * 2**30)
+        return folder / name
+
+    return make
+
+
+class Case(NamedTuple):
+    """A hostile file.
+
+    Attributes:
+      command: Reads it, by `{path}`; it may write to `{out}`.
+      make: Makes it.
+      said: Part of the line that refuses it.
+    """
+
+    command: str
+    make: Maker
+    said: str
+
+
+IMPORT = "import {path} --out={out}.jsonl"
+REPORT = "report {path} --out={out}"
+TEXT = (
+    "prepare --dataset=parallel_text --train_source={path} --train_target={path} "
+    "--eval_source={path} --eval_target={path} --vocabulary_size=300 --row_length=64 --out={out}"
+)
+QUESTIONS = "prepare --dataset=squad --from={path} --eval_from={path} --out={out}"
+IMAGES = "prepare --dataset=images --name=mine --from={path} --out={out}"
+ARCHIVE = "prepare --dataset=cifar10 --from={path} --out={out}"
+WORDS = (
+    "prepare --dataset=token_shards --from={path}/text --validation={path}/text "
+    "--tokenizer={path}/tokenizer.json --separator=a --documents=blank_lines --out={out}"
+)
+OBJECTS = (
+    "prepare --dataset=coco --name=mine --from={path} --train_annotations=train.json "
+    "--eval_annotations=eval.json --out={out}"
+)
+WEIGHTS = (
+    "train --experiment=wikipedia_llama_small --data=synthetic_tokens "
+    "--initialize_from={path} --run_dir={out}"
+)
+INDEX = "model.safetensors.index.json"
+LISTS = b"[" + b"[]," * 20_000_000 + b"[]]"
+"""60 MB, of which 5 GB of lists would come."""
+LINE_OF_LISTS = b"[" + b"[]," * (MIB // 3 - 20) + b"1]"
+"""A line of a MiB, of which 20 MB of lists come."""
+
+
+def files(
+    command: str, name: str, contents: dict[str, tuple[Callable[[], bytes], str]]
+) -> dict[str, Case]:
+    """Cases of one file each, by the same name."""
+    return {
+        case: Case(command, file_of(name, content), said)
+        for case, (content, said) in contents.items()
+    }
+
+
+CASES: dict[str, Case] = {
+    **files(
+        IMPORT,
+        "a.tgz",
+        {
+            "pax header of 60 KB of digits": (lambda: pax_digits(60_000), "digits"),
+            "long name of 7 GB": (
+                lambda: gzip.compress(header("x", 7168 * MIB, b"L")) + zeros(7168),
+                "extended header",
             ),
-        ),
-        "names",
-    ),
-    "tar of 150,000 files": (
-        "import",
-        file_of(
-            "a.tgz", lambda: gzip.compress(b"".join(header(str(n), 0) for n in range(150_000)), 1)
-        ),
-        "more than 100,000 files",
-    ),
-    "tar whose file claims 8 EB": (
-        "import",
-        file_of("a.tar", lambda: header(RESULT, 2**63)),
-        "expands to",
-    ),
-    "tar with a negative size": (
-        "import",
-        file_of("a.tar", lambda: tar((RESULT, START)).replace(b"0000000", b"-000001", 1)),
-        "",
-    ),
-    "gzip of 7 GB of zeros": (
-        "import",
-        file_of("a.tgz", lambda: gzip.compress(header(RESULT, 60 * MIB)) + zeros(7168)),
-        "",
-    ),
-    "bzip2 of 2 GB of zeros": (
-        "import",
-        file_of("a.tbz", lambda: bz2.compress(header("a", 0) + bytes(64 * MIB)) * 32),
-        "",
-    ),
-    "xz with a dictionary of 1.5 GB": (
-        "import",
-        file_of(
-            "a.txz",
-            lambda: lzma.compress(
-                tar((RESULT, START)),
-                filters=[
-                    {
-                        "id": lzma.FILTER_LZMA2,
-                        "preset": 0,
-                        "dict_size": 1536 * MIB,
-                        "mf": lzma.MF_HC3,
-                        "mode": lzma.MODE_FAST,
-                    }
-                ],
+            "1,000 pax headers of 60 KB of digits": (lambda: pax_digits(60_000, 1000), "digits"),
+            "sparse file's map of 60 MB": (lambda: sparse_map(60), "sparse file"),
+            "names of 60 KB in 2,000 files": (lambda: long_names(2000), "names"),
+            "tar of 150,000 files": (
+                lambda: gzip.compress(b"".join(header(str(n), 0) for n in range(150_000)), 1),
+                "more than 100,000 files",
             ),
-        ),
-        "emory",
-    ),
-    "zip of 1,000,000 files": ("import", file_of("a.zip", lambda: many_zipped(10**6)), "more than"),
-    "zip bomb of 512 MB": (
-        "import",
-        file_of("a.zip", lambda: zip_of((RESULT, bytes(512 * MIB)))),
-        "expands to",
-    ),
-    "zip packed by LZMA": (
-        "import",
-        file_of("a.zip", lambda: zip_of((RESULT, START), method=zipfile.ZIP_LZMA)),
-        "is not packed with Deflate",
-    ),
-    "60 MB of [],[] in a log of 255 KB": (
-        "import",
-        file_of(
-            "a.tgz",
-            lambda: log_archive(
-                START + b':::MLLOG {"key": "eval_accuracy", "value":' + LISTS + b"}\n" + STOP
+            "gzip of 7 GB of zeros": (
+                lambda: gzip.compress(header(RESULT, 60 * MIB)) + zeros(7168),
+                "",
             ),
-        ),
+            "log with 60 MB of lists": (lambda: with_value(LISTS), "commas"),
+            "log with a value 100,000 lists deep": (lambda: with_value(DEEP), ""),
+            "log with a line of 60 MB": (
+                lambda: with_value(b'"' + "\U0001f600".encode() * 15 * MIB + b'"'),
+                "",
+            ),
+            "log of 800,000 evaluations": (lambda: evaluated(800_000), "marked lines"),
+            "log of 150,000 evaluations": (lambda: evaluated(150_000), "eval_accuracy"),
+            "log of 190,000 different values": (lambda: many_values(190_000), "run_start"),
+            "descriptions of 80 MB": (lambda: descriptions(40), ""),
+        },
+    ),
+    "tar whose file claims 8 EB": Case(
+        IMPORT, file_of("a.tar", lambda: header(RESULT, 2**63)), "expands to"
+    ),
+    "xz with a dictionary of 1.5 GB": Case(IMPORT, file_of("a.txz", large_dictionary), "emory"),
+    "zip of 1,000,000 files": Case(
+        IMPORT, file_of("a.zip", lambda: many_zipped(10**6)), "more than"
+    ),
+    "zip bomb of 512 MB": Case(
+        IMPORT, file_of("a.zip", lambda: zip_of((RESULT, bytes(512 * MIB)))), "expands to"
+    ),
+    "description of 600,000 lists": Case(
+        IMPORT,
+        folder_with("ImageNet/inference/x.json", lambda: b'{"a":[' + b"[]," * 600_000 + b"1]}"),
         "commas",
     ),
-    "log of 1,000,000 evaluations": (
-        "import",
-        file_of("a.tgz", lambda: log_archive(many_evaluations(800_000))),
-        "marked lines",
-    ),
-    "log of 150,000 evaluations": (
-        "import",
-        file_of("a.tgz", lambda: log_archive(many_evaluations(150_000))),
-        "eval_accuracy",
-    ),
-    "log of 3,000,000 records": (
-        "import",
-        file_of("a.tgz", lambda: log_archive(START + b':::MLLOG {"key":"a"}\n' * 3_000_000 + STOP)),
-        "marked lines",
-    ),
-    "value 100,000 lists deep": (
-        "import",
-        file_of(
-            "a.tgz",
-            lambda: log_archive(
-                START + b':::MLLOG {"key":"eval_accuracy","value":' + DEEP + b"}\n"
-            ),
-        ),
-        "",
-    ),
-    "number of 100,000 digits": (
-        "import",
-        file_of(
-            "a.tgz",
-            lambda: log_archive(
-                START + b':::MLLOG {"key":"run_stop","time_ms":' + b"9" * 10**5 + b"}\n"
-            ),
-        ),
-        "",
-    ),
-    "line of 60 MB": (
-        "import",
-        file_of(
-            "a.tgz",
-            lambda: log_archive(
-                START
-                + b':::MLLOG {"key":"eval_accuracy","value":"'
-                + "\U0001f600".encode() * 15 * MIB
-                + b'"}\n'
-            ),
-        ),
-        "",
-    ),
-    "v0.5 with 190,000 different values": (
-        "import",
-        file_of(
-            "a.tgz",
-            lambda: log_archive(
-                b"".join(
-                    b':::MLPv0.5.0 resnet 1541720%03d.0 (a:1) k%d: "%d"\n' % (n % 1000, n, n)
-                    for n in range(190_000)
-                )
-            ),
-        ),
-        "run_start",
-    ),
-    "descriptions of 200 MB": (
-        "import",
-        file_of(
-            "a.tgz",
-            lambda: gzip.compress(
-                tar(*((f"A/systems/{n}.json", JSON + bytes(2 * MIB - 100)) for n in range(40)))
-            ),
-        ),
-        "",
-    ),
-    "description of a million lists": (
-        "import",
-        in_folder("ImageNet/inference/x.json", lambda: b'{"a":[' + b"[]," * 600_000 + b"1]}"),
-        "commas",
-    ),
-    "table of 700,000 rows": (
-        "import",
-        in_folder(
-            "ImageNet/train/x.tsv", lambda: b"epoch\thours\ttop5Accuracy\n" + b"1\t1\t1\n" * 690_000
-        ),
-        "",
-    ),
-    "table of 350,000 rows": (
-        "import",
-        in_folder(
-            "ImageNet/train/x.tsv", lambda: b"epoch\thours\ttop5Accuracy\n" + b"1\t1\t1\n" * 350_000
-        ),
+    "table of 350,000 rows": Case(
+        IMPORT,
+        folder_with("ImageNet/train/x.tsv", lambda: TABLE_HEAD + b"1\t1\t1\n" * 350_000),
         "lines",
     ),
-    "table of tabs": (
-        "import",
-        in_folder(
-            "ImageNet/train/x.tsv", lambda: b"epoch\thours\ttop5Accuracy\n" + b"\t" * 4_000_000
+    "table of tabs": Case(
+        IMPORT, folder_with("ImageNet/train/x.tsv", lambda: TABLE_HEAD + b"\t" * 4_000_000), ""
+    ),
+    **files(
+        REPORT,
+        "a.jsonl",
+        {
+            "entry of 1,000,000 evaluations": (lambda: entry(10**6), "values"),
+            "20 entries of 25,000 evaluations": (lambda: entry(25_000, b'"x"') * 20, ""),
+            "entry 100,000 lists deep": (lambda: entry(1, DEEP), "nested"),
+            "entry with a number of 100,000 digits": (lambda: entry(1, b"9" * 10**5), "digits"),
+        },
+    ),
+    "entries in a sparse file": Case(REPORT, sparse("a.jsonl"), "bytes"),
+    "folders 1,200 deep, reported": Case(REPORT, deep("deep"), ""),
+    "folders 1,200 deep, imported": Case(IMPORT, deep("deep"), "deep"),
+    "sparse file, checked": Case("check {path}", sparse("a"), "bytes"),
+    "sparse experiment.json": Case("evaluate {path}", run_of(experiment="sparse"), "bytes"),
+    "experiment.json that is a pipe": Case(
+        "check {path}", run_of(experiment="pipe"), "not a plain file"
+    ),
+    "run whose log has a line 100,000 lists deep": Case(
+        "check {path}", run_of(lambda: warning_of(DEEP) + b"{}\n"), "line 1 is damaged"
+    ),
+    "run whose log has 40 MB of lists": Case(
+        "runs {path}", run_of(lambda: warning_of(LINE_OF_LISTS) * 40), "too many to read"
+    ),
+    "text from a pipe": Case(TEXT, pipe, "not a plain file"),
+    "images from a pipe": Case(IMAGES, pipe, "not a plain file"),
+    "images from a sparse file": Case(IMAGES, sparse("a.npz"), "is sparse"),
+    "questions from a sparse file": Case(QUESTIONS, sparse("a"), "bytes"),
+    **files(
+        TEXT,
+        "a",
+        {
+            "text of 1 GB in a .gz of 1 MB": (lambda: zeros(1024), "unpacks to"),
+            "text of short lines in a .gz": (
+                lambda: gzip.compress(b"ab\n" * (16 * MIB // 3)),
+                "not sentences",
+            ),
+            "text of one line of 10 MB": (lambda: b"a b " * 2_500_000, "split it"),
+        },
+    ),
+    "questions of 60 MB of lists": Case(QUESTIONS, file_of("a", lambda: LISTS), "commas"),
+    "npz of 1.5 GB of zeros": Case(ARCHIVE, file_of("a.npz", lambda: npz(500_000)), "expands to"),
+    "photograph of 100,000,000 pixels": Case(
+        ARCHIVE, file_of("a.tar", lambda: black(10_000)), "10000x10000"
+    ),
+    "link to itself as a class": Case(
+        IMAGES, linked("train/dog", "dog"), "train/dog: cannot be read"
+    ),
+    "link round in folders": Case(
+        ARCHIVE, linked("train/dog", ".."), "is a link to a folder above it"
+    ),
+    "tokenizer of a million tokens": Case(WORDS, tokenizer(b"w1", 10**6), "1,000,000 tokens"),
+    "tokenizer whose normalizers lengthen": Case(
+        WORDS,
+        tokenizer(b"a" * 100, 2, *((old, new * 100) for old, new in ("ab", "bc", "cd", "de"))),
+        "needs more than",
+    ),
+    "tokenizer of a pattern that takes for ever": Case(
+        WORDS, tokenizer(b"a" * 5000 + b"b", 2, ("(a|aa)+c", "d")), ""
+    ),
+    "image files of 400 MB together": Case(
+        OBJECTS, large_images, "041.jpg is neither JPEG nor PNG"
+    ),
+    "annotations of 1 GB in a zip of 1 MB": Case(
+        OBJECTS, packed_annotations, "more than the limit of a data set"
+    ),
+    "object of 20,000 polygons": Case(OBJECTS, many_polygons, "needs more"),
+    **files(
+        IMPORT,
+        "a.jsonl",
+        {
+            "log of lines of lists": (
+                lambda: (b'{"val_loss":' + LINE_OF_LISTS + b"}\n") * 60,
+                "long lines",
+            ),
+            "log with a second line of 60 MB": (
+                lambda: b'{}\n{"a":"' + b"a" * 60 * MIB + b'"}\n',
+                "line 2 has more",
+            ),
+            "log of a million names": (rows(10**6, '{{"k{0}":{0}}}\n'), "has column 10,001"),
+            "log of a million trials": (
+                rows(10**6, '{{"run":"{0}","val_loss":{0}}}\n'),
+                "10,000 trials",
+            ),
+            "log of many sets of columns": (
+                lambda: b"".join(map(subset, range(500_000))),
+                "sets of columns",
+            ),
+            "log with a name of 900 KB": (
+                lambda: b'{"val_loss ' + b"a b " * 225_000 + b'":1}\n',
+                "letters",
+            ),
+            "log with names that steer a terminal": (
+                lambda: json.dumps({f"val_loss{n}\n\x1b[2J" * 40: 1 for n in "ab"}).encode(),
+                "no column is named like a validation",
+            ),
+            "log of 64 MB of line ends": (lambda: b"{}" + b"\n" * 64 * MIB, "lines"),
+            "log of 10,000,000 small rows": (lambda: b'{"val_loss":1}\n' * 10**7, "values"),
+        },
+    ),
+    **files(
+        IMPORT,
+        "a.csv",
+        {
+            "table of 400,000 columns": (
+                lambda: b"val_loss" + b",a" * 400_000 + b"\n1,2\n",
+                "400,001 columns",
+            ),
+            "table of 60,000,000 cells": (
+                lambda: b"step,val_loss" + b"," * 998 + b"\n" + (b"," * 999 + b"\n") * 60_000,
+                "values",
+            ),
+            "table with an open quote": (
+                lambda: b'step,val_loss\n1,"' + b"a\n" * 10 * MIB,
+                "field limit",
+            ),
+        },
+    ),
+    **files(
+        IMPORT,
+        "a.log",
+        {
+            "printed lines of broken JSON": (lambda: b'{"NaN\n' * 3_000_000, "not complete JSON"),
+            "printed amount of 1 MB": (
+                lambda: b"Step 1 | a: " + b"1" * (MIB - 30) + b"x\n",
+                "no column is named like a validation",
+            ),
+        },
+    ),
+    **files(
+        IMPORT,
+        "a/x.tfevents.1",
+        {
+            "event file of 6,000,000 empty values": (lambda: empty_values(12), "values"),
+            "event of 8 EB": (
+                lambda: struct.pack("<Q", 2**63) + bytes(100),
+                "no line in a known form",
+            ),
+        },
+    ),
+    "database with a text of 200 MB": Case(
+        IMPORT,
+        database("INSERT INTO metrics SELECT 'r', hex(zeroblob(100000000)), 1, 0, 0, 1;"),
+        "too big",
+    ),
+    "database of a join of a hundred million rows": Case(
+        IMPORT,
+        database(
+            "INSERT INTO runs SELECT 'r', 'r', 0, 1, 'active' FROM c;"
+            "INSERT INTO metrics SELECT 'r', 'val_loss', 1.0, 0, 0, n FROM c;"
         ),
-        "",
+        "interrupted",
     ),
-    "entry of 1,000,000 evaluations": (
-        "report",
-        file_of("a.jsonl", lambda: entry(10**6)),
-        "values",
+    "MLflow's metrics 1,200 folders deep": Case(IMPORT, deep("metrics", "meta.yaml"), "deep"),
+    "folder of 10,001 logs": Case(IMPORT, many_logs, "10,001 logs"),
+    "study of 300,000 arms": Case(
+        "compare {path}", folder_with("study.json", lambda: study(300_000)), "read"
     ),
-    "20 entries of 25,000 evaluations": (
-        "report",
-        file_of("a.jsonl", lambda: entry(25_000) * 20),
-        "",
+    "study of 70,000 arms": Case(
+        "compare {path}", folder_with("study.json", lambda: study(70_000)), "trials"
     ),
-    "entry 100,000 lists deep": (
-        "report",
-        file_of("a.jsonl", lambda: entry(0).replace(b'"warnings": []', b'"warnings": ' + DEEP)),
-        "nested",
+    "race whose entry's source is 1,200 folders deep": Case(
+        "race board {path}", lambda folder: deep("a/source", "a/entry.json")(folder), "deep"
     ),
-    "entry with a number of 100,000 digits": (
-        "report",
-        file_of("a.jsonl", lambda: entry(0).replace(b"93.0", b"9" * 10**5)),
-        "digits",
+    "weights whose index has a million tensors": Case(
+        WEIGHTS,
+        folder_with(INDEX, rows(10**6, '"{0}":"a",', '{"weight_map": {', '"a":"a"}}')),
+        "commas",
     ),
-    "entries in a sparse file of 3 GB": (
-        "report",
-        lambda folder: sparse(folder / "a.jsonl"),
-        "bytes",
+    "weights with a header of 8 EB": Case(
+        WEIGHTS, file_of("a.safetensors", lambda: struct.pack("<Q", 2**63) + b"{}"), "header"
     ),
-    "sparse file of 3 GB, checked": ("check", lambda folder: sparse(folder / "a"), "bytes"),
-    "sparse file of 3 GB, reported": ("report", lambda folder: sparse(folder / "a"), "bytes"),
-    "sparse file of 3 GB, evaluated": (
-        "evaluate",
-        lambda folder: sparse(folder / "a"),
-        "is not a run directory",
-    ),
-    "experiment.json of 3 GB, checked": ("check", run_of(experiment=b"sparse"), "bytes"),
-    "experiment.json of 3 GB, reported": ("report", run_of(experiment=b"sparse"), "bytes"),
-    "experiment.json of 3 GB, evaluated": ("evaluate", run_of(experiment=b"sparse"), "bytes"),
-    "experiment.json that is a pipe": ("check", run_of(experiment=None), "not a plain file"),
-    "result.json that is a pipe": ("check", run_of(result=None), ""),
-    "log that is a pipe": ("check", log_pipe, "not a plain file"),
-    "log line 100,000 lists deep": (
-        "check",
-        run_of(log=lambda: line_of("warning", "message", DEEP) + b"{}\n"),
-        "line 1 is damaged",
-    ),
-    "folders 1,200 deep, reported": ("report", deep_folders, ""),
-    "folders 1,200 deep, imported": ("import", deep_folders, ""),
-    "npz of 1.5 GB of zeros": ("prepare", npz_of, "expands to"),
-    "photograph of 100,000,000 pixels": (
-        "prepare",
-        file_of("a.tar", lambda: tar(("train/cat/1.png", black(10_000)))),
-        "10000x10000",
-    ),
-    "text of 1 GB in a .gz of 1 MB": ("text", file_of("a.gz", lambda: zeros(1024)), "unpacks to"),
 }
 """Hostile files by name."""
 
 SAMPLE = (
     "pax header of 60 KB of digits",
     "tar whose file claims 8 EB",
-    "value 100,000 lists deep",
+    "log with a value 100,000 lists deep",
     "entry with a number of 100,000 digits",
-    "sparse file of 3 GB, checked",
+    "sparse file, checked",
     "experiment.json that is a pipe",
-    "log line 100,000 lists deep",
+    "run whose log has a line 100,000 lists deep",
+    "images from a pipe",
+    "questions from a sparse file",
+    "text of one line of 10 MB",
+    "link to itself as a class",
+    "annotations of 1 GB in a zip of 1 MB",
+    "log with a name of 900 KB",
+    "log with names that steer a terminal",
+    "printed lines of broken JSON",
+    "database with a text of 200 MB",
+    "MLflow's metrics 1,200 folders deep",
+    "race whose entry's source is 1,200 folders deep",
 )
-
-
-def command(kind: str, path: Path, out: Path) -> list[str]:
-    """The command line that reads a hostile file."""
-    if " " in kind:
-        return kind.format(path=path, out=out).split()
-    if kind in ("check", "evaluate"):
-        return [kind, str(path)]
-    if kind == "import":
-        return [kind, str(path), f"--out={out}.jsonl"]
-    if kind == "report":
-        return [kind, str(path), f"--out={out}"]
-    if kind == "text":
-        both = [f"--{name}={path}" for name in ("train_source", "train_target")]
-        more = [
-            "--vocabulary_size=100",
-            "--row_length=64",
-            f"--eval_source={path}",
-            f"--eval_target={path}",
-        ]
-        return ["prepare", "--dataset=parallel_text", *both, *more, f"--out={out}"]
-    return ["prepare", "--dataset=cifar10", f"--from={path}", f"--out={out}"]
+"""Those that each change reads."""
