@@ -104,9 +104,8 @@ def launched(tmp_path) -> Callable[..., set[str]]:
 def test_an_editable_install_works_above_its_clone_and_in_it(clone, tmp_path, launched):
     programs = make_environment(tmp_path / "venv", "--editable", clone)
     package = {str(clone / "dawnjax" / "__init__.py")}
-    for directory in (clone.parent, clone):
-        assert launched(directory, programs / "dawnjax") == package
-        assert launched(directory, programs / "python", "-m", "dawnjax") == package
+    assert launched(clone.parent, programs / "python", "-m", "dawnjax") == package
+    assert launched(clone, programs / "dawnjax") == package
 
 
 def test_an_unpacked_sdist_works_without_an_install(clone, sdist, tmp_path, launched):
