@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -118,13 +117,6 @@ SILENT = r"gave no sign of life for \d+ s \(killed, stopped or cut off\) at step
         (0, signal.SIGSTOP, HEARTBEAT, SILENT),
         (0, "hang at step 5", DEADLINE, r"made no progress for \d+ s at step 4 \(train\)"),
         (1, "bug at step 5", {}, r"failed \(KeyError: 'bug'\) at step 4 \(train\)"),
-        *(
-            pytest.param(*row, marks=pytest.mark.long)
-            for row in (
-                (1, "hang at before step 1", DEADLINE, r"made no progress for \d+ s at step 0 .*"),
-                (0, "run_error at step 5", {}, r"failed \(its own output says why\) at step 4 .*"),
-            )
-        ),
     ],
 )
 def test_the_host_at_fault_is_named_and_ends_the_other(at_fault, fault, options, line, group):
@@ -145,14 +137,3 @@ def test_the_host_at_fault_is_named_and_ends_the_other(at_fault, fault, options,
     # One that was stopped finds, should it go on, that the other is gone.
     pair.workers[at_fault].send_signal(signal.SIGCONT)
     assert pair.workers[at_fault].wait(HEARTBEAT_SECONDS + STOP_SECONDS) in (1, -signal.SIGABRT)
-
-
-def test_the_end_of_process_0_ends_the_other_by_jax(group):
-    pair = group(**HEARTBEAT)
-    wait_for(lambda: "step 5" in pair.events(1))
-    pair.workers[0].kill()
-    killed = time.monotonic()
-    # JAX aborts those that lose its service, with a page of its own.
-    assert pair.workers[1].wait(120) == -signal.SIGABRT
-    assert time.monotonic() - killed < HEARTBEAT_SECONDS + STOP_SECONDS
-    assert "This most likely indicates that another task died" in pair.output(1)

@@ -37,10 +37,16 @@ def files() -> dict[str, Path]:
 
 
 @functools.cache
+def nodes(path: Path) -> list[ast.AST]:
+    """All nodes of a file's syntax tree."""
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
+@functools.cache
 def imports(path: Path) -> dict[str, int]:
     """The names that a file imports, those inside functions too, and the line of each."""
     lines = {}
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -128,8 +134,7 @@ def test_blocks_do_not_choose_by_platform():
     for module, path in files().items():
         if room(module) == "dawnjax.models":
             reads = any(
-                isinstance(node, ast.Attribute) and node.attr == "platform"
-                for node in ast.walk(ast.parse(path.read_text()))
+                isinstance(node, ast.Attribute) and node.attr == "platform" for node in nodes(path)
             )
             assert not reads or path.stem in layers, path
 
@@ -173,7 +178,7 @@ def test_no_code_asks_for_a_kind_of_data_or_task():
     for module, path in files().items():
         if any(is_in(module, f"dawnjax.{name}") for name in ("tasks", "models", "input_pipeline")):
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
                 named = {getattr(item, "id", "") for item in ast.walk(node.args[1])}
                 assert not named & kinds, f"{path}:{node.lineno} asks for {named & kinds}"
@@ -193,7 +198,7 @@ def test_no_code_knows_a_metric_by_its_name():
     for module, path in files().items():
         if room(module).removeprefix("dawnjax.") in folders:
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 is_name = node.value.lower().strip("_ ") in names
                 assert not is_name or (module, node.value.lower()) in allowed, (
@@ -262,7 +267,7 @@ def test_records_are_the_one_way_in_and_out_of_a_file():
     for module, path in files().items():
         if room(module) == "dawnjax.records":
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             if isinstance(node, ast.Call) and (name := past_records(node)):
                 assert (module, name) in PAST_RECORDS, f"{path}:{node.lineno} calls {name}"
                 used.add((module, name))

@@ -8,7 +8,7 @@ import pytest
 from fuzzed import Edits, fuzz_record
 
 NEEDED = {
-    "safetensors": ("weights", "index of weights"),
+    "safetensors": ("weights",),
     "tokenizers": ("tokenizer",),
     "sentencepiece": ("vocabulary",),
     "hotcoco": ("annotations",),

@@ -1,13 +1,11 @@
 """Records that the package reads: an honest file of each, its reader and its refusal.
 
-Data, manifests of checkpoints, official files, plans and users' files have campaigns of
-their own. Left out is what one of our processes writes for another that it has started.
+Of records that one reader decodes by their types, one stands for all. Data, official files and
+users' files have campaigns of their own.
 """
 
-import csv
 import dataclasses
 import gzip
-import io
 import json
 import shutil
 import warnings
@@ -16,14 +14,13 @@ from pathlib import Path
 import hostile_files
 import traces
 from fuzzed import Record, in_lines, of
-from fuzzed_data import encoded
 from made_entries import entry_of
 from made_logs import METRICS
 from made_runs import write_run
 
-from dawnjax.analysis import counts, loading
+from dawnjax.analysis import loading
 from dawnjax.checkpointed import earlier_run
-from dawnjax.checkpointed.published_weights import INDEX, PublishedWeights
+from dawnjax.checkpointed.published_weights import PublishedWeights
 from dawnjax.commands import check
 from dawnjax.config.config_json import to_json
 from dawnjax.config.experiment_modules import load_experiment
@@ -32,16 +29,12 @@ from dawnjax.machine import hardware, measured_peaks, prices
 from dawnjax.models.configs.published_llama import Published
 from dawnjax.official import export_dawnbench, exported_run, importer
 from dawnjax.profile import captured, host_profile, trace
-from dawnjax.race.entry import Entry, read_entry
-from dawnjax.race.verdicts import Beside, JudgedEntry, JudgedTrial, SideResult, read_verdict
-from dawnjax.runs import directory, kept_pictures
-from dawnjax.runs.log import SCHEMA_VERSION, log_path, read_events
+from dawnjax.runs.log import SCHEMA_VERSION
 from dawnjax.study import changes
 from dawnjax.study.design import Arm, Look, Study, StudyFolder
 from dawnjax.study.reading import read_study
 from dawnjax.study.sides import Side, read_side
 from dawnjax.trials import ours
-from dawnjax.trials.from_log import trial_of
 from dawnjax.trials.group import write_entries
 from dawnjax.trials.origin import Origin
 
@@ -57,36 +50,6 @@ def study(path: Path) -> bytes:
     return path.read_bytes()
 
 
-TRIAL = JudgedTrial(seed=1, reached=True, seconds=5.5, quality=0.99)
-BESIDE = Beside(word="faster", ratio=0.6, low=0.5, high=0.7, error_probability=0.005, p_value=0.001)
-ENTRY = Entry(
-    name="mine",
-    track="digits",
-    date="2026-01-02",
-    experiment={"name": "digits", "num_epochs": 2.0},
-    source="",
-    files={},
-)
-VERDICT = JudgedEntry(
-    name="mine",
-    track="digits",
-    recipe="0" * 64,
-    code="own",
-    date="2026-01-02",
-    word="accepted",
-    baseline=BESIDE,
-    sides={"mine": SideResult(trials=(TRIAL,), preparation_seconds=5.0)},
-    versions={"jax": "0.10.2"},
-)
-
-
-def verdict(path: Path) -> object:
-    read = read_verdict(path.parent, "mine", VERDICT.recipe)
-    if read is not None:
-        in_lines(read.text().split("\n"))
-    return read
-
-
 def entries(path: Path) -> bytes:
     made = entry_of([10.0, 12.5, None], total=20.0, warnings=("odd",), config={"num_epochs": 2.0})
     write_entries(path, [made])
@@ -97,11 +60,6 @@ def loaded(path: Path) -> object:
     found, _ = loading.load_with_runs(path)
     in_lines(found.problems)
     return list(found), found.records()
-
-
-def result(path: Path) -> bytes:
-    write_run(path.parent, interrupted=True)
-    return json.dumps(trial_of(read_events(log_path(path.parent))).to_json()).encode()
 
 
 def log(path: Path) -> bytes:
@@ -232,11 +190,6 @@ pad=1_1x1_1}, dim_labels=b01f_01io->b01f, metadata={op_name="jit(f)/stem/conv" s
 """
 
 
-def window(path: Path) -> bytes:
-    packed(path.parent / captured.PROGRAM_FILE, PROGRAM.encode())
-    return of(traces.CAPTURE)(path)
-
-
 def program(path: Path) -> bytes:
     (path.parent / captured.CAPTURE_FILE).write_bytes(of(traces.CAPTURE)(path))
     return PROGRAM.encode()
@@ -279,25 +232,12 @@ def kept_peaks(path: Path) -> object:
     return kept
 
 
-def pictures(path: Path) -> None:
-    found, problems = kept_pictures.read(path.parents[2])
-    assert len(found) + len(problems) == 1
-    in_lines(problems)
-
-
 # Tables, archives and weights.
 
 PRICES = b"""\
 name,usd_per_hour,unit,date,source,day_of,terms,seller,device,accelerators,network_gb_per_second
 p5.48xlarge,55.04,host,2026-11-09,a page,list,on demand,Amazon,H100 SXM5,8,400
 """
-
-
-def listed(path: Path) -> bytes:
-    names = [field.name for field in dataclasses.fields(counts.ListedEntry)]
-    stream = io.StringIO()
-    csv.writer(stream, delimiter="\t").writerows([names, [f"a {name}" for name in names]])
-    return stream.getvalue().encode()
 
 
 def imported(path: Path) -> object:
@@ -332,19 +272,9 @@ def weights(path: Path) -> object:
     return read.state
 
 
-def index(path: Path) -> bytes:
-    tensors(path.parent / "a.safetensors", of(HEADER)(path))
-    return json.dumps({"metadata": {}, "weight_map": {"a": "a.safetensors"}}).encode()
-
-
 RECORDS: dict[str, Record] = {
     "study": Record("study.json", study, lambda path: read_study(path.parent), RunError),
-    "entry of a race": Record(
-        "entry.json", of(ENTRY), lambda path: read_entry(path.parent), ConfigError
-    ),
-    "verdict of a race": Record("mine.json", of(VERDICT), verdict, ConfigError),
     "entries": Record("a.jsonl", entries, loaded, (ConfigError, RunError)),
-    "result": Record("run/result.json", result, checked),
     "log": Record("run/log.jsonl", log, run, (ConfigError, RunError), as_lines, above=1),
     "experiment": Record(
         "run/experiment.json",
@@ -353,17 +283,7 @@ RECORDS: dict[str, Record] = {
         (ConfigError, RunError),
         above=1,
     ),
-    "record mode": Record(
-        "record.json", of({"record_type": directory.RECORD_TYPE}), directory.is_record_file
-    ),
     "measurement": Record("a.json", of(MEASUREMENT), measurement, (ConfigError, RunError)),
-    "capture": Record(
-        captured.CAPTURE_FILE,
-        window,
-        lambda path: captured.read_files(path.parent),
-        ConfigError,
-        above=1,
-    ),
     "program": Record(
         captured.PROGRAM_FILE,
         program,
@@ -378,20 +298,11 @@ RECORDS: dict[str, Record] = {
         trace.read_trace,
         RunError,
     ),
-    "trace of a TPU": Record(
-        "host.xplane.pb",
-        lambda path: traces.tpu_trace(path.parent).read_bytes(),
-        trace.read_trace,
-        RunError,
-    ),
     "table of ops": Record("run/profile/process_00000/after/ops.csv", ops, op_changes, RunError),
     "peaks": Record("peaks.json", of({"cpu": PEAKS}), kept_peaks),
-    "picture": Record("inference/cpu-step20/7.jpg", of(encoded(".jpg")), pictures),
     "prices": Record("prices.csv", of(PRICES), prices.read_prices, ConfigError),
-    "list of entries": Record("a.tsv", listed, counts.read_entry_list, RunError),
     "archive of results": Record(
         "a.tgz", of(hostile_files.log_archive(LOG)), imported, (ConfigError, RunError)
     ),
     "weights": Record("model.safetensors", of(HEADER), weights, ConfigError, tensors, above=1),
-    "index of weights": Record(INDEX, index, weights, ConfigError, above=1),
 }

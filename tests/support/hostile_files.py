@@ -706,7 +706,6 @@ SAMPLE = (
     "questions from a sparse file",
     "text of one line of 10 MB",
     "link to itself as a class",
-    "annotations of 1 GB in a zip of 1 MB",
     "log with a name of 900 KB",
     "log with names that steer a terminal",
     "printed lines of broken JSON",
