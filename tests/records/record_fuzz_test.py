@@ -2,7 +2,6 @@
 
 import importlib.util
 
-import fuzzed_data
 import fuzzed_records
 import pytest
 from fuzzed import Edits, fuzz_record
@@ -21,11 +20,7 @@ ABSENT = {
     if importlib.util.find_spec(extra) is None
     for name in names
 }
-RECORDS = {
-    name: record
-    for name, record in {**fuzzed_records.RECORDS, **fuzzed_data.RECORDS}.items()
-    if name not in ABSENT
-}
+RECORDS = {name: it for name, it in fuzzed_records.RECORDS.items() if name not in ABSENT}
 KEPT: dict[str, list[Edits]] = {
     "study": [[("value", 0.5071517274869819, "controls")]],
     "entries": [

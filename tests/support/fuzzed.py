@@ -173,7 +173,6 @@ class Record(NamedTuple):
       refusal: Error that may refuse it; none where a damaged file counts as absent.
       put: Writes a content, such as packed.
       above: Folders above the file, the last of which a refusal names; 0 for the file itself.
-      costs: Part of the tries that it gets, as one of so many.
     """
 
     file: str
@@ -182,7 +181,6 @@ class Record(NamedTuple):
     refusal: Refusal = ()
     put: Callable[[Path, bytes], object] = Path.write_bytes
     above: int = 0
-    costs: int = 1
 
 
 def of(content: bytes | str | Any) -> Callable[[Path], bytes]:
@@ -244,7 +242,7 @@ def fuzz_record(
     record.put(path, honest)
     fault = broken(lambda: record.read(path), (), place)
     assert not fault, f"{name}, as it was made: {fault}"
-    fuzz_one(fuzz, -(-count // record.costs), name, act, VALUES, kept)
+    fuzz_one(fuzz, count, name, act, VALUES, kept)
 
 
 def broken(read: Callable[[], object], refusal: Refusal, place: str) -> str:
