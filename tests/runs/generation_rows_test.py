@@ -36,13 +36,11 @@ def test_a_generation_has_its_seconds_and_figures():
 @pytest.mark.parametrize(
     ("saved", "saved_at", "played", "matched"),
     [
-        pytest.param({"step": 20}, 13.0, 7.0, 2.0, id="at the end"),
         pytest.param({"step": 15}, 12.5, 7.0, 2.0, id="between the steps of generation 1"),
         pytest.param(
             {"step": 10, "calls": 4}, 10.0, 5.0, 2.0, id="in the self-play of generation 1"
         ),
         pytest.param({"step": 10}, 7.0, 4.0, 0.0, id="before it"),
-        pytest.param({"step": 0, "calls": 2}, 5.0, 3.0, 0.0, id="in the games of generation 0"),
         pytest.param({"step": 0}, None, 0.0, 0.0, id="never"),
     ],
 )
@@ -63,20 +61,12 @@ def test_games_after_the_save_that_was_restored_are_lost(saved, saved_at, played
     assert share(seconds) == pytest.approx((played + matched + seconds["steps"]) / 52.0)
 
 
-def test_other_tasks_have_no_such_phases():
-    log = Log().begin(0.0).add("run_start", 1.0).add("phase", 1.0, name="train").train(2.0, 10, 10)
-    result = trial_of(log.add("attempt_end", 2.0, status="not_reached", step=10).events)
-    assert result.generations == ()
-    assert not {"gating", "self_play"} & (result.phases.keys() | result.wall_seconds.keys())
-
-
 @pytest.mark.parametrize(
     ("saved", "restored", "seconds"),
     [
         # Self-play from 1 s until the kill at 4 s, then from 2 s to 4.5 s of the next attempt.
         pytest.param({"step": 0, "calls": 3}, {"step": 0, "calls": 3}, 2.0 + 2.5, id="in it"),
         pytest.param({"step": 0, "calls": 3}, {"step": 0}, 2.5, id="not the one restored"),
-        pytest.param(None, {"step": 0}, 2.5, id="never"),
         pytest.param(None, None, 2.5, id="begun anew"),
     ],
 )

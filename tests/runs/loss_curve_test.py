@@ -67,15 +67,8 @@ def test_a_page_draws_the_losses_of_each_run(tmp_path):
     assert "path" in figure.draw(600).body()
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"at_steps": [1, 2], "losses": [1.0]},
-        {"at_steps": [1], "losses": ["much"]},
-    ],
-)
-def test_a_forged_loss_is_one_line(tmp_path, fields):
-    path = with_losses(tmp_path / "run", **fields)
+def test_a_forged_loss_is_one_line(tmp_path):
+    path = with_losses(tmp_path / "run", at_steps=[1, 2], losses=[1.0])
     with pytest.raises(RunError, match="a field of the log is missing or of another kind"):
         dawnjax.load_losses(path)
     with pytest.raises(RunError, match="of another kind"):

@@ -11,7 +11,7 @@ from dawnjax.__main__ import main
 from dawnjax.commands.check import check_run
 from dawnjax.config.config_json import identity_of
 from dawnjax.errors import RunError
-from dawnjax.runs.log import log_path
+from dawnjax.runs.log import encode_line, log_path
 
 IDENTITY = identity_of({})  # of a run without fields
 
@@ -53,7 +53,7 @@ def test_the_log_of_another_run_is_refused(tmp_path, capsys):
             read(run_dir)
 
 
-@pytest.mark.parametrize("field", ["run_id", "experiment", "seed", "identity", "identity_fields"])
+@pytest.mark.parametrize("field", ["run_id", "identity_fields"])
 def test_an_experiment_file_without_a_field_is_one_line(field, tmp_path, capsys):
     run_dir = write_run(tmp_path / "run", identity=IDENTITY)
     record = json.loads((run_dir / "experiment.json").read_text())
@@ -80,6 +80,16 @@ def edits(value: object, path: tuple = ()) -> Iterator[tuple[tuple, object]]:
         yield path, value + 1
     else:
         yield path, f"{value or ''}x"
+
+
+def test_an_attempt_that_was_killed_after_the_result_is_a_note(tmp_path):
+    run_dir = write_run(tmp_path / "run", identity=IDENTITY)
+    (run_dir / "result.json").write_text(json.dumps(dawnjax.load_run(run_dir).to_json()))
+    log = log_path(run_dir)
+    start = {**json.loads(log.read_bytes().splitlines()[0]), "attempt": 2}
+    log.write_bytes(log.read_bytes() + encode_line(start))
+    faults, notes = check_run(run_dir)
+    assert faults == [] and "an attempt is running or was killed" in notes[0]
 
 
 def test_check_names_every_edited_field_of_a_result(tmp_path):
