@@ -14,10 +14,8 @@ from dawnjax.machine.mesh_shape import AXES, MeshShape
     "shape",
     [
         MeshShape(),
-        MeshShape(data=2, fsdp=8),
-        MeshShape(model=4),
         MeshShape(expert=2, context=2),
-        MeshShape(data=2, fsdp=2, expert=4),
+        MeshShape(data=2, fsdp=2, model=4),
     ],
 )
 def test_the_shape_splits_a_batch_as_its_mesh_does(shape):
@@ -31,7 +29,6 @@ def test_the_shape_splits_a_batch_as_its_mesh_does(shape):
         (MeshShape(fsdp=48), "mesh.fsdp=48 does not divide 8 devices"),
         (MeshShape(fsdp=2, model=3), "mesh.fsdp=2 x mesh.model=3 does not divide 8 devices"),
         (MeshShape(data=2, fsdp=2), "mesh.data=2 x mesh.fsdp=2 is 4, but there are 8 devices"),
-        (MeshShape(data=1, model=4), "mesh.data=1 x mesh.model=4 is 4, but there are 8 devices"),
         (MeshShape(context=0), "has an axis below 1"),
         (MeshShape(data=-1), "has an axis below 1"),
     ],

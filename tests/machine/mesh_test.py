@@ -28,10 +28,10 @@ def sizes(**axes):
     return tuple(axes.get(axis, 1) for axis in AXES)
 
 
-@pytest.mark.parametrize("axes", [{"fsdp": 16, "expert": 4}, {"data": 2, "model": 32}])
-def test_an_axis_of_a_torus_serves_two_of_the_mesh(axes):
-    found = arranged(sizes(**axes), torus(8, 8))
-    assert found.shape == sizes(**axes)
+def test_an_axis_of_a_torus_serves_two_of_the_mesh():
+    axes = sizes(fsdp=16, expert=4)
+    found = arranged(axes, torus(8, 8))
+    assert found.shape == axes
     assert {chip.id for chip in found.flat} == {*range(64)}
 
 
@@ -73,14 +73,10 @@ def test_a_host_s_rows_of_a_pod_are_not_adjacent():
     assert rows_of_first(2) == [0, 2, 4, 6]
 
 
+@pytest.mark.long  # at each change, above: which rows a host has, and that they are not adjacent
 @pytest.mark.processes
 @pytest.mark.parametrize(
-    ("num_processes", "tasks"),
-    [
-        (2, ["text, rows on two devices"]),
-        pytest.param(2, list(torus_worker.TASKS), marks=pytest.mark.long),
-        pytest.param(4, ["images"], marks=pytest.mark.long),
-    ],
+    ("num_processes", "tasks"), [(2, list(torus_worker.TASKS)), (4, ["images"])]
 )
 def test_the_order_of_a_torus_changes_no_number(num_processes, tasks):
     address = f"127.0.0.1:{free_port()}"
