@@ -200,14 +200,6 @@ def test_a_log_beside_a_run_of_ours_has_another_clock(tmp_path, capsys):
     assert "give a --metric that all have" in capsys.readouterr().err
 
 
-def test_a_page_of_logs(sides, tmp_path, capsys):
-    assert main(["report", *sides, "--target=3.02", f"--out={tmp_path}/page"]) == 0
-    page = (tmp_path / "page" / "index.html").read_text()
-    assert "other programs" in page
-    rows = json.loads((tmp_path / "page" / "tables" / "stability.json").read_text())
-    assert json.dumps(rows).count('"other"') >= 2
-
-
 def test_the_arms_of_a_study_at_a_budget(tmp_path, capsys):
     """Runs of the second arm reach 0.95 after 20 s, and have 0.5 before that."""
     out = tmp_path / "s"

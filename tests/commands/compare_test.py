@@ -65,14 +65,6 @@ def test_sides_that_did_not_take_turns_on_one_machine_are_told(folders, order, h
         assert ("`dawnjax study` with both as arms" in text) == bool(said)
 
 
-def test_json_holds_what_the_text_says(folders, capsys):
-    found = told(capsys, "compare", f"{folders}/b", f"{folders}/a")
-    assert found["verdict"]["word"] == "faster_if_all_reach"
-    assert found["verdict"]["ratio"] == pytest.approx(0.5)
-    assert found["a"]["expected_seconds"] == 24 and found["b"]["expected_seconds"] == 12
-    assert found["changed_fields"] == []
-
-
 def test_the_gates_status(folders, capsys):
     a, b = f"{folders}/a", f"{folders}/b"
     assert main(["compare", b, a, "--fail_if_slower_by=0.05"]) == 0

@@ -104,14 +104,12 @@ def test_another_loss_after_a_restore_is_wrong():
     assert doctor.of_checkpoint(trial, "", "no space left").state == "wrong"
 
 
-def test_a_driver_that_ends_the_process_is_one_line(monkeypatch):
+def test_a_driver_that_does_not_start_is_one_line(monkeypatch):
     failed = subprocess.CompletedProcess([], 1, "", "a traceback\nCUDA_ERROR_SYSTEM_NOT_READY\n")
     monkeypatch.setattr(doctor.subprocess, "run", lambda *_, **__: failed)
     (found,) = doctor.findings()
     assert found.text == "JAX does not start: CUDA_ERROR_SYSTEM_NOT_READY"
 
-
-def test_a_driver_that_does_not_answer_is_one_line(monkeypatch):
     def hang(command, timeout, **_):
         raise subprocess.TimeoutExpired(command, timeout)
 
