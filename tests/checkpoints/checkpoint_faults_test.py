@@ -59,7 +59,7 @@ def fill_disk(directory):
     checkpoints, warnings = open_checkpoints(directory)
     save(checkpoints, 1)
     step = 1
-    for room in (0, 4_096, 20_000, 150_000, 250_000):
+    for room in (0, 20_000, 250_000):
         checkpoints.wait()
         assert warnings == []
         resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))

