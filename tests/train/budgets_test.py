@@ -101,11 +101,8 @@ def test_a_budget_of_seconds_ends_training_in_time_and_evaluates(tmp_path, compi
 
 
 @pytest.mark.compiles
-def test_a_profile_is_taken_while_time_is_left_and_no_longer(tmp_path, compile_cache):
+def test_a_profile_is_taken_while_time_is_left(tmp_path, compile_cache):
     flags = ["--max_steps=2", "--schedule.warmup_epochs=0", "--profile.measured_peaks=false"]
     flags += ["--profile.seconds=0.05", compile_cache]
     with_time = trained(tmp_path / "run", *flags, "--max_seconds=600")
     assert with_time["hosts"][0]["utilization"]["window"] == "after_run"
-    without = trained(tmp_path / "hurried", *flags, "--max_seconds=1e-3")
-    assert without["steps"] in (1, 2) and without["evaluations"]
-    assert "left no time" in without["hosts"][0]["utilization"]["reasons"]["mfu"]

@@ -155,18 +155,17 @@ def test_one_process_killed_ends_all_and_resumed_ends_the_same(
     kills.finish()
 
 
+@pytest.mark.long
 @pytest.mark.processes
-@pytest.mark.parametrize("count", [1, pytest.param(8, marks=pytest.mark.long)])
-def test_a_worker_killed_before_all_have_met_ends_all_at_once(
-    count, tmp_path, compile_cache, campaign
-):
+def test_a_worker_killed_before_all_have_met_ends_all_at_once(tmp_path, compile_cache, campaign):
+    """At each change tests/cluster/launch_test.py kills one of two."""
     kills = campaign(
         "kills_before_all_have_met",
         "one of two or four processes of `launch -- train` killed 0.3 to 1.8 s after its start",
         "all end within 5 s with status 1 and a line that names the host",
     )
     choose = random.Random(3)
-    for number in range(count):
+    for number in range(8):
         num_processes, delay = 2 + 2 * (number % 2), choose.uniform(0.3, 1.8)
         victim = choose.randrange(num_processes)
         layout = f"{num_processes}x1"
@@ -182,9 +181,10 @@ def test_a_worker_killed_before_all_have_met_ends_all_at_once(
     kills.finish()
 
 
+@pytest.mark.long
 @pytest.mark.processes
-@pytest.mark.parametrize("count", [1, pytest.param(20, marks=pytest.mark.long)])
-def test_signals_to_a_launcher_that_has_just_begun(count, tmp_path, compile_cache, campaign):
+def test_signals_to_a_launcher_that_has_just_begun(tmp_path, compile_cache, campaign):
+    """At each change one in training is asked to stop, below."""
     signals = campaign(
         "signals_to_launch",
         "`launch -- train` of two or four processes sent SIGINT, twice SIGINT, SIGTERM, SIGHUP or "
@@ -192,7 +192,7 @@ def test_signals_to_a_launcher_that_has_just_begun(count, tmp_path, compile_cach
         "all end within 5 s with status 5, without a traceback",
     )
     choose = random.Random(4)
-    for number in range(count):
+    for number in range(20):
         kinds = ([signal.SIGINT] * 2, *([kind] for kind in SIGNALS))[number % 5]
         num_processes, delay = 4 - 2 * (number % 2), choose.uniform(0.05, 4.0)
         layout = f"{num_processes}x1"
@@ -242,17 +242,16 @@ def test_a_busy_host_raises_no_false_alarm(tmp_path, compile_cache, campaign):
     runs.finish()
 
 
+@pytest.mark.long
 @pytest.mark.processes
-@pytest.mark.parametrize(
-    ("count", "resumes"), [(1, False), pytest.param(6, True, marks=pytest.mark.long)]
-)
-def test_a_stopped_process_is_given_up(count, resumes, tmp_path, compile_cache, campaign):
+def test_a_stopped_process_is_given_up(tmp_path, compile_cache, campaign):
+    """At each change tests/cluster/processes_test.py stops one."""
     stops = campaign(
         "stopped_process",
         "one of two processes of `launch -- train` stopped (SIGSTOP) in training",
         "all end within 30 s with a line that names the host; one process alone can resume",
     )
-    for number in range(count):
+    for number in range(6):
         victim, run_dir = (number + 1) % 2, tmp_path / str(number)
         launcher = start(launch(run_dir, compile_cache))
         ranks = ranks_of(launcher, 2)
@@ -262,10 +261,9 @@ def test_a_stopped_process_is_given_up(count, resumes, tmp_path, compile_cache, 
         why, seconds, stderr = why_not_ended(launcher, ranks, status=1, within=within)
         if f"host {victim} " not in stderr or "resume with" not in stderr:
             why = why or f"no line names host {victim}: {stderr[-300:]}"
-        if resumes:
-            done = run(command(run_dir, compile_cache), env=environment(4))
-            if done.returncode != 3 or len(evaluations_of(run_dir)) != 3:
-                why = why or f"resumed, it ended with {done.returncode}: {done.stderr[-300:]}"
+        done = run(command(run_dir, compile_cache), env=environment(4))
+        if done.returncode != 3 or len(evaluations_of(run_dir)) != 3:
+            why = why or f"resumed, it ended with {done.returncode}: {done.stderr[-300:]}"
         stops.tried(f"{number}, host {victim}", held=not why, why=why, seconds=seconds)
     stops.finish()
 

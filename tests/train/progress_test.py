@@ -12,7 +12,7 @@ from rich.progress import Progress
 
 from dawnjax.call_queue import CallQueue
 from dawnjax.config.experiment_modules import load_experiment
-from dawnjax.progress import Display, TimeToLastStep, coarse_evaluation, late_evaluation
+from dawnjax.progress import Display, coarse_evaluation, late_evaluation
 
 
 class Terminal(io.StringIO):
@@ -43,21 +43,6 @@ def test_a_live_line_has_the_phase_and_what_is_known_of_the_run(monkeypatch):
     assert (line.completed, line.total) == (20, total)
 
 
-@pytest.mark.parametrize(
-    "phase, completed, said",
-    [("train", 60, "0:00:04 to the last step"), ("train", 100, ""), ("eval", 60, "")],
-)
-def test_the_line_has_no_time_left_where_none_is_known(phase, completed, said):
-    """An evaluation of seconds stood beside no time left."""
-    now = [0.0]
-    live = Progress(TimeToLastStep(), get_time=lambda: now[0])
-    task = live.add_task("", total=100, phase=phase)
-    for step in range(0, completed + 1, 10):
-        now[0] = step / 10
-        live.update(task, completed=step)
-    assert TimeToLastStep().render(live.tasks[0]).plain == said
-
-
 def test_a_reader_that_is_gone_ends_no_run(monkeypatch):
     class Gone(Terminal):
         def write(self, text):
@@ -81,13 +66,11 @@ def test_a_reader_that_is_gone_ends_no_run(monkeypatch):
             "33% of the run; --evaluation.every_epochs=1.5",
         ),
         ({"every_epochs": 1.5}, {"num_epochs": 12}, ""),
-        ({"every_epochs": 1.0, "first_epoch": 11.0}, {"num_epochs": 12}, ""),
         (
             {"every_steps": 50},
             {"num_epochs": 0, "max_steps": 200},
             "25% of the run; --evaluation.ev",
         ),
-        ({"every_steps": 25}, {"num_epochs": 0, "max_steps": 200}, ""),
         ({"every_epochs": 4.0}, {"num_epochs": 0, "max_seconds": 60.0}, ""),
     ],
 )

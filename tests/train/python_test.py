@@ -20,8 +20,11 @@ OPTIONS = RunOptions(tensorboard=False, profile=ProfileOptions(after_run=False))
 @pytest.mark.processes
 def test_a_run_from_python_is_the_run_of_the_command(tmp_path, compile_cache, capsys):
     options = dataclasses.replace(OPTIONS, compile_cache_dir=compile_cache.partition("=")[2])
-    result = dawnjax.run(TINY, seed=3, run_dir=tmp_path / "python", options=options)
+    changed = dataclasses.replace(TINY, global_batch_size=32, batch_norm_group_size=16)
+    result = dawnjax.run(changed, seed=3, run_dir=tmp_path / "python", options=options)
+    assert result.overrides["global_batch_size"] == 32
     command = [sys.executable, "-m", "dawnjax", "train", "digits", "--tiny", "--seed=3"]
+    command += ["--global_batch_size=32", "--batch_norm_group_size=16"]
     command += [f"--run_dir={tmp_path / 'command'}", "--profile.after_run=false", compile_cache]
     done = subprocess.run([*command, "--json"], check=False, capture_output=True)
     next_ = [line.split()[1] for line in json.loads(done.stdout)["next"]]
@@ -33,14 +36,6 @@ def test_a_run_from_python_is_the_run_of_the_command(tmp_path, compile_cache, ca
     assert len(result.first_losses) == 2
     assert dawnjax.load_run(tmp_path / "python") == result
     assert json.loads((tmp_path / "python" / "result.json").read_text())["steps"] == result.steps
-
-
-@pytest.mark.compiles
-def test_a_changed_experiment_says_what_differs(tmp_path, compile_cache, capsys):
-    options = dataclasses.replace(OPTIONS, compile_cache_dir=compile_cache.partition("=")[2])
-    changed = dataclasses.replace(TINY, global_batch_size=32, batch_norm_group_size=16)
-    result = dawnjax.run(changed, run_dir=tmp_path / "run", options=options)
-    assert result.overrides["global_batch_size"] == 32
 
 
 def test_wrong_use_from_python_names_it(tmp_path):

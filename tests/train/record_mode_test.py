@@ -13,15 +13,12 @@ from dawnjax.__main__ import main
 pytestmark = pytest.mark.compiles
 
 SMALL = [
-    "--experiment=cifar10_record",
-    "--tiny",
-    "--model.group_widths=8,12",
-    "--num_epochs=4",
-    "--schedule.warmup_epochs=0.5",
-    "--compute_dtype=float32",
-    "--seed=5",
+    *("--experiment=synthetic_image", "--data.num_train_examples=48", "--num_epochs=3"),
+    *("--data.num_eval_examples=32", "--global_batch_size=16", "--batch_norm_group_size=4"),
+    *("--model.stage_sizes=1", "--model.stage_widths=8", "--schedule.warmup_epochs=0"),
+    *("--evaluation.first_epoch=1", "--targets.0.value=1", "--seed=5"),
 ]
-STEPS = 8
+STEPS = 9
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +27,6 @@ def record(tmp_path_factory, compile_cache) -> tuple[Path, dict]:
 
     def make(folder: Path) -> None:
         flags = ["--seeds=2", f"--out={folder / 'record.json'}", compile_cache]
-        # The made-up images have no 94 %: the budget is spent and the target missed.
         assert main(["record", *SMALL, *flags]) == 3
 
     path = made_once(tmp_path_factory, "record", make) / "record.json"
@@ -40,7 +36,7 @@ def record(tmp_path_factory, compile_cache) -> tuple[Path, dict]:
 def test_a_run_as_one_program_is_the_loops_run(record, tmp_path, compile_cache):
     run_dir = tmp_path / "run"
     flags = ["--profile.after_run=false", "--tensorboard=false", compile_cache]
-    assert main(["train", *SMALL, *flags, f"--run_dir={run_dir}"]) == 0
+    assert main(["train", *SMALL, *flags, f"--run_dir={run_dir}"]) == 3
     result = json.loads((run_dir / "result.json").read_text())
     seed = record[1]["seeds"][0]
     assert len(result["first_losses"]) == record[1]["num_steps"] == STEPS
@@ -53,14 +49,10 @@ def test_a_run_as_one_program_is_the_loops_run(record, tmp_path, compile_cache):
     np.testing.assert_allclose(seed["metrics"]["loss"], last["loss"], rtol=1e-3)
 
 
-def test_seeds_are_trials_of_their_own(record):
-    first, second = record[1]["seeds"]
-    assert (first["seed"], second["seed"]) == (5, 6)
-    assert min(np.abs(np.subtract(first["first_losses"], second["first_losses"]))) > 1e-4
-
-
 def test_the_summary_is_that_of_its_seeds(record):
     facts, seeds = record[1], record[1]["seeds"]
+    assert [seed["seed"] for seed in seeds] == [5, 6]
+    assert seeds[0]["first_losses"][0] != seeds[1]["first_losses"][0]
     times = [seed["time_seconds"] for seed in seeds]
     summary = facts["summary"]
     assert summary["num_seeds"] == 2

@@ -85,13 +85,6 @@ def test_a_killed_attempt_s_steps_count_with_their_seconds():
     assert [(row["steps_made"], row["train_seconds"]) for row in rows] == [(10, 2.0), (10, 3.0)]
 
 
-def test_one_stage_counts_as_it_always_did():
-    spans = make_spans((), (64,), 4.0, 1000)
-    assert [(span.first_step, span.last_step, span.step_shift) for span in spans] == [(0, 63, 0)]
-    assert BASE.num_steps(SPEC) == 63 and BASE.in_stage(0) is BASE
-    assert BASE.evaluation_steps(SPEC) == [16, 32, 47, 63]
-
-
 def test_a_batch_that_changes_goes_on_in_the_same_stream_of_examples():
     spans = make_spans((1.5, 2.0), (64, 40, 20), 4.0, 1000)
     order = ExampleOrder(seed=3, num_train_examples=1000)

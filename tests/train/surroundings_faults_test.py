@@ -77,10 +77,12 @@ EXPERIMENT = dataclasses.replace(
 '''
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_a_host_that_is_alive_but_stuck_before_step_1_ends_in_one_line(
     uninterrupted, tmp_path, compile_cache
 ):
+    """At each change tests/cluster/processes_test.py has one that hangs."""
     # The run before it has filled the cache of programs, so that nothing but the data is slow.
     assert uninterrupted.exists()
     file = tmp_path / "stuck.py"

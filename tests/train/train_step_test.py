@@ -85,7 +85,7 @@ def trained(
 
 def test_accumulation_in_parts_gives_the_same_steps():
     whole, losses = trained(BASE, 3)
-    for num_devices, parts in ((1, 2), (1, 8), (4, 8)):
+    for num_devices, parts in ((1, 2), (4, 8)):
         experiment = dataclasses.replace(BASE, accumulation_steps=parts)
         state, accumulated = trained(experiment, 3, num_devices=num_devices)
         # Sums in another order: rounding, which three steps do not magnify beyond 1e-5.

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import jax
 import jax.monitoring
@@ -16,14 +15,13 @@ from quick_compilation import FUSIONS_OF_A_USER
 from told import told
 from trained import final_state_of
 
-from dawnjax import journal, records
+from dawnjax import journal
 from dawnjax import train as loop
-from dawnjax.__main__ import main
 from dawnjax.attempt import Attempt
 from dawnjax.call_queue import CallMetrics
 from dawnjax.commands.check import check_run
 from dawnjax.errors import RunError
-from dawnjax.runs.log import encode_line, read_events
+from dawnjax.runs.log import read_events
 from dawnjax.stops import Stops, Wish
 from dawnjax.trials.trial import Trial
 
@@ -114,52 +112,6 @@ def test_what_follows_the_target_cannot_fail_the_run(train, tmp_path, monkeypatc
     assert result["warnings"][-1] == "RunError: the disk is full"
     assert "the disk is full" in capsys.readouterr().err
     assert check_run(tmp_path / "run") == ([], [])
-
-
-@pytest.mark.compiles
-def test_a_spent_budget_is_a_result(train):
-    status, result = train(UNREACHABLE, "--num_epochs=1")
-    assert status == 3
-    assert result["status"] == "not_reached" and result["reached"] is False
-    assert result["time_to_accuracy_seconds"] is None
-    assert "reached" in result["reasons"]["time_to_accuracy_seconds"]
-    assert result["best"]["top_1_accuracy"] == result["evaluations"][-1]["top_1_accuracy"]
-    assert result["steps"] == 13
-
-
-@pytest.mark.compiles
-def test_a_run_directory_that_was_edited_does_not_pass_the_check(train, tmp_path):
-    train("--targets.0.value=0.3")
-    run_dir = tmp_path / "run"
-    log, result, record = (
-        run_dir / name for name in ("log.jsonl", "result.json", "experiment.json")
-    )
-    whole = {file: file.read_bytes() for file in (log, result, record)}
-    assert check_run(run_dir) == ([], [])
-
-    def faults_with(file: Path, name: str, value: object) -> list[str]:
-        content = json.loads(whole[file])
-        assert content[name] != value
-        file.write_text(json.dumps({**content, name: value}))
-        faults = check_run(run_dir)[0]
-        file.write_bytes(whole[file])
-        return faults
-
-    faults = faults_with(result, "time_to_accuracy_seconds", 0.001)
-    assert any("result.json says time_to_accuracy_seconds=0.001" in fault for fault in faults)
-    for name, value in (("seed", 7), ("run_id", "another"), ("identity", "0123456789abcdef")):
-        (fault,) = faults_with(record, name, value)
-        assert "is the log of another run" in fault and name in fault
-    # A later attempt that was killed: the result is of the one before it.
-    start = {**json.loads(whole[log].splitlines()[0]), "attempt": 2}
-    log.write_bytes(whole[log] + encode_line(start))
-    faults, notes = check_run(run_dir)
-    assert faults == [] and "an attempt is running or was killed" in notes[0]
-    log.write_bytes(whole[log].replace(b'"event":"run_start"', b'"event":"run_stars"'))
-    (fault,) = check_run(run_dir)[0]
-    assert "is damaged, and no time can be computed" in fault
-    log.write_bytes(whole[log])
-    assert check_run(run_dir) == ([], [])
 
 
 @pytest.mark.compiles
@@ -284,7 +236,7 @@ def test_evaluation_is_exact_whatever_its_batch(train):
         train(
             UNREACHABLE, "--num_epochs=1", f"--evaluation.global_batch_size={size}", run_dir=size
         )[1]["evaluations"][-1]
-        for size in ("7", "32", "1000")
+        for size in ("7", "1000")
     ]
     assert len({row["top_1_accuracy"] for row in metrics}) == 1
     # A fraction of 90 images: the padding counts nowhere.
@@ -300,12 +252,6 @@ def test_the_averaged_parameters_are_evaluated_when_asked(train):
     )[1]
     assert raw["first_losses"] == ema["first_losses"]
     assert raw["evaluations"][-1]["loss"] != ema["evaluations"][-1]["loss"]
-
-
-def test_a_file_that_cannot_be_written_is_one_line(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(RunError, match=r"cannot write .*result\.json: Not a directory"):
-        records.write_json(tmp_path / "file" / "run" / "result.json", {})
 
 
 MINE = """
@@ -345,15 +291,7 @@ def test_a_run_keeps_the_text_of_its_experiment_s_file(train, tmp_path, monkeypa
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize(
-    "encoding",
-    [
-        {"PYTHONIOENCODING": "ascii"},
-        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
-    ],
-    ids=["ascii", "C"],
-)
-def test_a_terminal_that_knows_few_characters_is_no_reason_to_fail(tmp_path, encoding):
+def test_a_terminal_that_knows_few_characters_is_no_reason_to_fail(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(
         "import dataclasses\n"
@@ -361,9 +299,10 @@ def test_a_terminal_that_knows_few_characters_is_no_reason_to_fail(tmp_path, enc
         "EXPERIMENT = dataclasses.replace(load_experiment('digits'), target_note='für │ sich')\n",
         encoding="utf8",
     )
-    for argv, status, text in [
-        (["list", str(file)], 0, r"f\xfcr \u2502 sich"),
-        (["check", str(tmp_path / "ü")], 2, "there is nothing at"),
+    ascii_alone = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    for argv, encoding, status, text in [
+        (["list", str(file)], {"PYTHONIOENCODING": "ascii"}, 0, r"f\xfcr \u2502 sich"),
+        (["check", str(tmp_path / "ü")], ascii_alone, 2, "there is nothing at"),
     ]:
         done = subprocess.run(
             [sys.executable, "-m", "dawnjax", *argv],
@@ -388,16 +327,3 @@ def test_a_platform_that_is_not_here_is_one_line(tmp_path):
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("dawnjax train: JAX finds no devices to use: ")
     assert "Traceback" not in done.stderr
-
-
-def test_commands_answer_without_a_traceback(capsys):
-    for argv, status, text in [
-        (["--help"], 0, "commands:"),
-        ([], 0, "commands:"),
-        (["list"], 0, "digits"),
-        (["list", "--json"], 0, '"name": "digits"'),
-    ]:
-        assert main(argv) == status, argv
-        answer = capsys.readouterr()
-        assert text in answer.out + answer.err
-        assert "Traceback" not in answer.err
