@@ -1,23 +1,19 @@
 """Extensions in a user's file: each file of docs/extending.md, run as it stands there."""
 
 import json
-import os
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
-from fault_runs import stopped_once
 from shared_runs import copied_once
 from told import told
-from trained import final_state_of, restored_state, result_of, saves_of
+from trained import restored_state, result_of
 
 from dawnjax.__main__ import main
 from dawnjax.checkpointed.earlier_run import read_run
-from dawnjax.checkpoints.saved import SavePoint
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.train_step import make_recipe
@@ -141,28 +137,6 @@ def test_without_its_file_a_run_says_which_class_is_missing(regression, capsys):
     error = capsys.readouterr().err
     assert "'regression' is none of" in error and "--experiment=FILE" in error
     assert error.count("\n") == 1
-
-
-@pytest.mark.long
-@pytest.mark.processes
-def test_killed_and_resumed_it_ends_the_same(regression, tmp_path, compile_cache, kept_programs):
-    file, _, flags = regression
-    longer = [*flags, *QUICK, "--num_epochs=30", "--targets.0.value=0", "--steps_per_call=5"]
-    longer.append("--checkpoint.every_steps=20")
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-
-    run_dir = tmp_path / "killed"
-    command = [sys.executable, "-m", "dawnjax", "train", *longer, f"--run_dir={run_dir}"]
-    is_saved = lambda: SavePoint(40) in saves_of(run_dir)  # noqa: E731
-    assert stopped_once(is_saved, command, run_dir, env=environment) == -9
-    for name in ("killed", "whole"):
-        assert main(["train", *longer, f"--run_dir={tmp_path / name}"]) == 3
-    assert result_of(tmp_path / "killed")["interruptions"] == 1
-    (step, state), (whole_step, whole) = (
-        final_state_of(tmp_path / name, str(file)) for name in ("killed", "whole")
-    )
-    assert step == whole_step == 300
-    np.testing.assert_array_equal(state, whole)
 
 
 METRICS_FAIL = "metrics = property(lambda self: 1 / 0)\n    old = ("
