@@ -1,21 +1,15 @@
-"""Counting compiled programs: by hand, against the compiler, and a ResNet-50 four ways."""
+"""Counting compiled programs: by hand, and against the compiler."""
 
 import functools
-import importlib.util
-import re
-import subprocess
-import sys
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import pytest
-import resnet50
 
 from dawnjax.profile.device_groups import first_group, group_stride
 from dawnjax.profile.hlo import analyze
 from dawnjax.profile.hlo_text import ProgramTextError, parse_module, scope_of
-from dawnjax.profile.model_flops import TRAINING_FACTOR, product_flops
+from dawnjax.profile.model_flops import product_flops
 
 ADD = """
 %add (a: f32[], b: f32[]) -> f32[] {
@@ -67,25 +61,16 @@ SCATTER = """
 """
 
 
-@pytest.mark.parametrize("is_sliced", [True, False])
-def test_a_tpu_s_fusion_of_a_sum_and_a_slice_is_a_reduce_scatter(is_sliced):
-    computation, shape = SCATTER, "f32[8,16]"
-    if not is_sliced:
-        last = "  ROOT %twice = f32[8,64]{1,0} add(%all-reduce.1, %all-reduce.1)"
-        computation = re.sub("  ROOT .*dynamic-slice.*", last, SCATTER).replace(shape, "f32[8,64]")
-        shape = "f32[8,64]"
+def test_a_tpu_s_fusion_of_a_sum_and_a_slice_is_a_reduce_scatter():
     counted = program(
-        f"""
-  %x = f32[8,64]{{1,0}} parameter(0)
-  ROOT %fusion.1 = {shape}{{1,0}} fusion(%x), kind=kCustom, calls=%all-reduce-scatter.1""",
-        computation,
+        """
+  %x = f32[8,64]{1,0} parameter(0)
+  ROOT %fusion.1 = f32[8,16]{1,0} fusion(%x), kind=kCustom, calls=%all-reduce-scatter.1""",
+        SCATTER,
     )
     [collective] = counted.collectives.values()
-    assert collective.kind == ("reduce-scatter" if is_sliced else "all-reduce")
-    assert (collective.name, collective.num_bytes, collective.group_size) == (
-        *("fusion.1", 8 * 64 * 4),
-        4,
-    )
+    assert (collective.kind, collective.name) == ("reduce-scatter", "fusion.1")
+    assert (collective.num_bytes, collective.group_size) == (8 * 64 * 4, 4)
 
 
 CONVOLUTION = """
@@ -119,7 +104,6 @@ dim_labels=b01f_01io->b01f, feature_group_count=32"""
 @pytest.mark.parametrize(
     ("target", "operands", "result"),
     [
-        ("convForward", ["f32[2,8,8,3]", "f32[16,3,3,3]"], "f32[2,4,4,16]"),
         ("convBiasActivationForward", ["f32[2,8,8,3]", "f32[16,3,3,3]"], "f32[2,4,4,16]"),
         ("convBackwardInput", ["f32[2,4,4,16]", "f32[16,3,3,3]"], "f32[2,8,8,3]"),
         ("convBackwardFilter", ["f32[2,8,8,3]", "f32[2,4,4,16]"], "f32[16,3,3,3]"),
@@ -220,7 +204,7 @@ LOOP = """
 """
 
 
-def loop(bound: str, config: str = "", start: str = "constant(0)"):
+def loop(bound: str, config: str = "", start: str = "constant(0)", **options: int):
     body = f"""
   %constant = s32[] constant(0)
   %zero = s32[] {start}
@@ -229,7 +213,7 @@ def loop(bound: str, config: str = "", start: str = "constant(0)"):
   ROOT %while.1 = (s32[], f32[4,4]{{1,0}}) while(%t0), condition=%condition, body=%body{config}"""
     entry = f"ENTRY %main () -> f32[] {{\n{body}\n}}\n"
     loops = LOOP.replace("BOUND", bound)
-    return analyze(f"HloModule jit_test\n{loops}\n{entry}")
+    return analyze(f"HloModule jit_test\n{loops}\n{entry}", **options)
 
 
 def test_a_loop_s_body_counts_as_often_as_it_runs():
@@ -242,21 +226,17 @@ def test_a_loop_s_body_counts_as_often_as_it_runs():
     assert copied.product_flops == 3 * iteration_flops
     unknown = loop("parameter(1)")
     assert unknown.product_flops == iteration_flops and "while.1" not in unknown.ops
+    assert loop("parameter(1)", unknown_rounds=30).product_flops == 30 * iteration_flops
 
 
 @pytest.mark.parametrize(
     ("text", "num_devices", "size", "stride"),
     [
-        ("{{0,1},{2,3}}", 4, 2, 1),
         ("{{0,4,8,12},{1,5,9,13}}", 16, 4, 4),
-        ("{{0,1,2,3}}", 4, 4, 1),
         ("{}", 8, 8, 1),
         ("", 8, 8, 1),
-        ("[16,4]<=[64]T(1,0)", 64, 4, 1),
         ("[16,4]<=[4,16]T(1,0)", 64, 4, 16),
-        ("[1,8]<=[8]", 8, 8, 1),
         ("[2,32]<=[4,4,4]T(0,2,1)", 64, 32, 1),
-        ("mesh['axis_0'=16,'axis_1'=4] {'axis_1'}", 64, 4, 1),
         ("mesh['axis_0'=16,'axis_1'=4] {'axis_0'}", 64, 16, 4),
         ("mesh['a'=2,'b'=3,'c'=5] {'a', 'c'}", 30, 10, 2),
         ("mesh['a'=8] {'a':(2)4}", 8, 4, 1),
@@ -444,48 +424,6 @@ def test_a_scan_counts_all_its_rounds():
     assert product_flops(jax.make_jaxpr(scanned)(x).jaxpr) == 9 * 2 * 32**3
 
 
-GIGA_FLOPS_AN_IMAGE = 24.1
-
-
-@pytest.mark.compiles
-def test_resnet_50_has_24_gflop_an_image_by_its_mathematics():
-    params = jax.eval_shape(resnet50.init)
-    images = jax.ShapeDtypeStruct((2, 224, 224, 3), "float32")
-    forward = jax.make_jaxpr(resnet50.forward)(params, images)
-    flops = TRAINING_FACTOR * product_flops(forward.jaxpr) / 2
-    assert flops / 1e9 == pytest.approx(GIGA_FLOPS_AN_IMAGE, rel=0.03)
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize(
-    ("platform", "needed"), [("tpu", "libtpu"), ("gpu", "jax_plugins.xla_cuda13")]
-)
-def test_resnet_50_has_24_gflop_an_image_in_what_an_accelerator_would_run(
-    platform, needed, tmp_path
-):
-    try:
-        module_spec = importlib.util.find_spec(needed)
-    except ModuleNotFoundError:
-        module_spec = None
-    if module_spec is None:
-        pytest.skip(f"{needed} is not installed (the extra `plan` has it)")
-    file = tmp_path / "program.txt"
-    done = subprocess.run(
-        [sys.executable, str(Path(resnet50.__file__)), platform, str(file)],
-        capture_output=True,
-        text=True,
-        env=resnet50.environment(platform),
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    counted = analyze(file.read_text())
-    flops = counted.product_flops / resnet50.IMAGES_PER_DEVICE
-    assert flops / 1e9 == pytest.approx(GIGA_FLOPS_AN_IMAGE, rel=0.03)
-    # 25.6 million parameters, reduced in bfloat16 or as float32 sums of it; the loss.
-    parameters = sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(resnet50.init)))
-    sent = sum(counted.collective_bytes.values())
-    assert 2 * parameters <= sent <= 4.5 * parameters
-
-
 @pytest.mark.compiles
 def test_a_branch_that_a_trace_does_not_see_is_not_counted():
     def either(which, x):
@@ -501,30 +439,3 @@ def test_a_branch_that_a_trace_does_not_see_is_not_counted():
     assert less.product_flops == 2 * size**3
     # A trace that names nothing says nothing.
     assert program.without_branches_not_seen([]) == program
-
-
-def test_a_loop_of_unknown_length_runs_as_often_as_it_is_told():
-    text = """
-HloModule m
-
-%body (p: (s32[], f32[8,8])) -> (s32[], f32[8,8]) {
-  %p = (s32[], f32[8,8]) parameter(0)
-  %i = s32[] get-tuple-element(%p), index=0
-  %x = f32[8,8] get-tuple-element(%p), index=1
-  %y = f32[8,8] dot(%x, %x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-  ROOT %r = (s32[], f32[8,8]) tuple(%i, %y)
-}
-
-%condition (p: (s32[], f32[8,8])) -> pred[] {
-  %p = (s32[], f32[8,8]) parameter(0)
-  %i = s32[] get-tuple-element(%p), index=0
-  ROOT %go = pred[] compare(%i, %i), direction=NE
-}
-
-ENTRY %main (p: (s32[], f32[8,8])) -> (s32[], f32[8,8]) {
-  %p = (s32[], f32[8,8]) parameter(0)
-  ROOT %loop = (s32[], f32[8,8]) while(%p), condition=%condition, body=%body
-}
-"""
-    assert analyze(text).product_flops == 1024
-    assert analyze(text, unknown_rounds=30).product_flops == 30 * 1024
