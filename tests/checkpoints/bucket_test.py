@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from object_store import ObjectStore, Stored
+from quick_compilation import QUICK
 from told import result_in
 
 from dawnjax.__main__ import main
@@ -35,7 +36,7 @@ def start(store: ObjectStore, *arguments: str, **environment: str) -> subprocess
     """Starts a command whose clients of Google Cloud Storage ask the store."""
     return subprocess.Popen(
         [sys.executable, *arguments],
-        env={**os.environ, **store.environment(), **environment},
+        env={**os.environ, "XLA_FLAGS": QUICK, **store.environment(), **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -191,7 +191,7 @@ def test_identity_is_the_mathematics():
 
 @pytest.mark.processes
 def test_output_that_cannot_be_written_is_one_line():
-    argv = [sys.executable, "-m", "dawnjax", "list"]
+    argv = [sys.executable, "-m", "dawnjax", "list", "digits"]
     with open("/dev/full", "w") as full:
         done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr) == (

@@ -20,13 +20,13 @@ OPTIONS = RunOptions(tensorboard=False, profile=ProfileOptions(after_run=False))
 @pytest.mark.processes
 def test_a_run_from_python_is_the_run_of_the_command(tmp_path, compile_cache, capsys):
     options = dataclasses.replace(OPTIONS, compile_cache_dir=compile_cache.partition("=")[2])
-    changed = dataclasses.replace(TINY, global_batch_size=32, batch_norm_group_size=16)
+    changed = dataclasses.replace(TINY, ema_decay=0.5)
     result = dawnjax.run(changed, seed=3, run_dir=tmp_path / "python", options=options)
-    assert result.overrides["global_batch_size"] == 32
+    assert result.overrides["ema_decay"] == 0.5
     command = [sys.executable, "-m", "dawnjax", "train", "digits", "--tiny", "--seed=3"]
-    command += ["--global_batch_size=32", "--batch_norm_group_size=16"]
     command += [f"--run_dir={tmp_path / 'command'}", "--profile.after_run=false", compile_cache]
-    done = subprocess.run([*command, "--json"], check=False, capture_output=True)
+    command += ["--ema_decay=0.5", "--json"]
+    done = subprocess.run(command, check=False, capture_output=True)
     next_ = [line.split()[1] for line in json.loads(done.stdout)["next"]]
     assert next_ == ["evaluate", "report"], "there is no profile to read"
     written = json.loads((tmp_path / "command" / "result.json").read_text())

@@ -98,14 +98,13 @@ def test_a_sharded_update_gathers_the_new_parameters_alone():
 
 @pytest.mark.processes
 def test_as_many_devices_as_one_likes_compute_the_same_losses():
-    """Groups of two on 1, 4 and 8 devices; plain, with sharded updates, and accumulated."""
+    """Groups of two on 1 and 8 devices; plain, and with sharded updates."""
 
     def case(count: int, *flags: str) -> tuple:
         return (count, *SMALL, "--steps_per_call=1", *flags)
 
     cases = {f"plain on {count}": case(count) for count in (1, 8)}
     cases["sharded update on 8"] = case(8, "--weight_update_sharding")
-    cases["accumulated on 4"] = case(4, "--accumulation_steps=2")
     found = first_losses(cases, 4)
     wanted = found["plain on 1"]
     assert len(set(wanted)) == 4
@@ -140,7 +139,7 @@ def test_options_of_xla_are_in_the_cache_key_and_in_the_log(tmp_path):
     states = []
     for number, options in enumerate(
         (
-            "xla_backend_optimization_level=2",
+            "xla_backend_optimization_level=0",
             "xla_backend_optimization_level=1,xla_cpu_enable_fast_math=false",
         )
     ):
