@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from quick_compilation import REPEATED, flags_with
+from quick_compilation import QUICK, flags_with
 from told import told
 
 from dawnjax import doctor
@@ -27,9 +27,9 @@ def machine(root: Path, *files: str) -> Path:
 
 
 @pytest.mark.processes
-def test_a_cpu_works_and_has_nothing_to_compare_with(capsys, monkeypatch):
-    monkeypatch.setenv("XLA_FLAGS", flags_with(REPEATED, "", num_devices=2))
-    monkeypatch.setattr(doctor, "RUN", (*doctor.RUN, *SMALL))
+def test_a_cpu_works_and_has_nothing_to_compare_with(capsys, monkeypatch, compile_cache):
+    monkeypatch.setenv("XLA_FLAGS", flags_with(QUICK, "", num_devices=2))
+    monkeypatch.setattr(doctor, "RUN", (*doctor.RUN, *SMALL, compile_cache))
     found = {row["part"]: row for row in told(capsys, "doctor")["parts"]}
     states = {part: row["state"] for part, row in found.items()}
     assert states == {

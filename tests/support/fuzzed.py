@@ -36,36 +36,19 @@ BYTES = st.tuples(
 )
 """Part of the length, number of bytes there, and those that take their place."""
 
+SHORT = 'null true 0 -1 1.5 1e13 1e308 -1e308 5e-324 1e400 NaN -Infinity "" "x" "12" [] {} [null]'
 ODD = {
-    "null": b"null",
-    "true": b"true",
-    "0": b"0",
-    "-1": b"-1",
-    "1.5": b"1.5",
-    "1e13": b"1e13",
-    "1e308": b"1e308",
-    "-1e308": b"-1e308",
-    "5e-324": b"5e-324",
-    "1e400": b"1e400",
-    "NaN": b"NaN",
-    "-Infinity": b"-Infinity",
+    **{text: text.encode() for text in SHORT.split()},
     "2**31": b"2147483648",
     "2**63": b"9223372036854775808",
     "20 digits": b"9" * 20,
     "5,000 digits": b"9" * 5_000,
-    "empty text": b'""',
-    "text": b'"x"',
-    "digits in a text": b'"12"',
     "lone surrogate": b'"\\ud83d"',
     "controls": b'"a\\u0000\\n\\u001b[31m\\u202e\\u2028"',
     "another folder": b'"../../x"',
     "100 KB of text": b'"' + b"a" * 100_000 + b'"',
-    "list": b"[]",
-    "object": b"{}",
-    "list of null": b"[null]",
     "object of an object": b'{"a":{}}',
     "10,000 numbers": b"[" + b"0," * 9_999 + b"0]",
-    "10,000 objects": b"[" + b"{}," * 9_999 + b"{}]",
     "59 deep": b"[" * 59 + b"]" * 59,
     "100,000 deep": b"[" * 100_000 + b"]" * 100_000,
 }

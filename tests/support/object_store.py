@@ -1,17 +1,14 @@
 """A server of the Google Cloud Storage JSON API on this machine, with its objects in memory.
 
-It answers what gcsfs, google-cloud-storage and TensorStore ask for a small run: objects written
-whole, read whole and in ranges, listed, deleted alone and in batches, with preconditions on their
-generation. Buckets are given at the start; one can be set to refuse.
+It answers what gcsfs and TensorStore ask for a small run: objects written whole, read whole and in
+ranges, listed and deleted, with preconditions on their generation. Buckets are given at the start;
+one can be set to refuse.
 
-Source: Cloud Storage, "JSON API reference": Objects, Buckets, "Batch requests"; "Request
-preconditions".
+Source: Cloud Storage, "JSON API reference": Objects, Buckets; "Request preconditions".
 """
 
 import base64
 import contextlib
-import email
-import email.policy
 import hashlib
 import http.server
 import itertools
@@ -95,8 +92,6 @@ class ObjectStore:
         query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
         path = re.sub("^/(upload/|download/)?", "/", parts.path)
         with self._lock:
-            if parts.path.startswith("/batch"):
-                return self._batch(headers, body)
             pieces = path.removeprefix("/storage/v1/b").strip("/").split("/")
             if not path.startswith("/storage/v1/b/") or not pieces[0]:
                 raise RefusalError(404, f"Not Found: {method} {path}")
@@ -111,9 +106,6 @@ class ObjectStore:
                 return json_answer({"kind": "storage#bucket", "name": bucket, "id": bucket})
             if rest == ["o"]:
                 return json_answer(self._list(bucket, query))
-            if rest == ["storageLayout"]:
-                flat = {"hierarchicalNamespace": {"enabled": False}}
-                return json_answer({"kind": "storage#storageLayout", "bucket": bucket, **flat})
             if rest[0] == "o" and len(rest) == 2:
                 return self._object(method, bucket, rest[1], query, headers)
             raise RefusalError(404, f"Not Found: {method} {path}")
@@ -170,8 +162,6 @@ class ObjectStore:
             return Answer(200, headers={"Location": location})
         if "upload_id" in query:
             about = self._uploads.pop(query["upload_id"])
-        elif query.get("uploadType") == "multipart":
-            about, body = _parts_of_upload(headers["Content-Type"], body)
         return self._write(bucket, {"name": "", **query, **about}, body)
 
     def _write(self, bucket: str, about: dict[str, Any], data: bytes) -> "Answer":
@@ -181,30 +171,6 @@ class ObjectStore:
         stored = Stored(data, next(self._generations), kind)
         self.buckets[bucket][name] = stored
         return json_answer(_description(bucket, name, stored))
-
-    def _batch(self, headers: Any, body: bytes) -> "Answer":
-        """Several requests in one, as the parts of a message, and the answers likewise."""
-        answers = []
-        for part in _parts_of(headers["Content-Type"], body):
-            head, _, rest = part.get_content().lstrip().partition(b"\n")
-            method, target, *_ = head.decode().split()
-            inner = email.message_from_bytes(rest, policy=email.policy.HTTP)
-            payload = inner.get_payload(decode=True)
-            assert isinstance(payload, bytes | None)
-            try:
-                answer = self.answer(method, target, inner, payload or b"")
-            except RefusalError as error:
-                answer = _refusal(error)
-            identity = str(part["Content-ID"] or "<>").strip("<>")
-            answers.append(
-                b"--batch\r\nContent-Type: application/http\r\n"
-                + f"Content-ID: <response-{identity}>\r\n\r\n".encode()
-                + f"HTTP/1.1 {answer.status} X\r\nContent-Type: {answer.content_type}\r\n".encode()
-                + f"Content-Length: {len(answer.body)}\r\n\r\n".encode()
-                + answer.body
-                + b"\r\n"
-            )
-        return Answer(200, b"".join(answers) + b"--batch--\r\n", "multipart/mixed; boundary=batch")
 
 
 @dataclass(frozen=True)
@@ -260,26 +226,6 @@ def _description(bucket: str, name: str, stored: Stored) -> dict[str, Any]:
         "updated": moment,
         "etag": str(stored.generation),
     }
-
-
-def _parts_of(content_type: str, body: bytes) -> list[Any]:
-    head = f"Content-Type: {content_type}\r\nMIME-Version: 1.0\r\n\r\n".encode()
-    message = email.message_from_bytes(head + body, policy=email.policy.HTTP)
-    return list(message.iter_parts())  # pyright: ignore[reportAttributeAccessIssue]
-
-
-def _parts_of_upload(content_type: str, body: bytes) -> tuple[dict[str, Any], bytes]:
-    """The description and the bytes of an object that were sent together.
-
-    The bytes are cut out by hand: a message's parser changes the ends of lines.
-    """
-    found = re.search(r'boundary="?([^";]+)', content_type)
-    assert found is not None
-    mark = b"--" + found[1].encode()
-    _, first, second, _ = re.split(re.escape(mark) + rb"(?:--)?\r?\n?", body, maxsplit=3)
-    about = json.loads(re.split(rb"\r?\n\r?\n", first, maxsplit=1)[1])
-    data = re.split(rb"\r?\n\r?\n", second, maxsplit=1)[1]
-    return about, re.sub(rb"\r?\n\Z", b"", data)
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
