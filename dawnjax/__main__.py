@@ -176,9 +176,9 @@ def _lost_reader() -> bool:
         try:
             stream.flush()
         except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), number)
             if error.errno not in (errno.EPIPE, errno.EIO):
                 raise
-            os.dup2(os.open(os.devnull, os.O_WRONLY), number)
             is_lost = True
     return is_lost
 

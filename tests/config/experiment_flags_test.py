@@ -164,7 +164,7 @@ def test_list_says_that_a_trial_missed(capsys, monkeypatch):
     facts = {"mean_time_to_accuracy_seconds": 185.7, "quality": 0.98, "date": "2026-11-26"}
     row = Observation(hardware="two cores", trials=5, reached=4, **facts)
     monkeypatch.setattr(observations, "all_observations", lambda: {"digits": (row,)})
-    assert main(["list"]) == 0
+    assert main(["list", "digits"]) == 0
     assert "4 of 5 reached, mean TTA of those 186 s" in " ".join(capsys.readouterr().out.split())
 
 
