@@ -38,7 +38,8 @@ def test_a_command_that_is_called_from_python_begins_at_the_call():
     code = (
         f"import dawnjax, time; time.sleep(0.5); {PRINT_AGE}; "  # imports count
         "first = time.perf_counter(); import dawnjax.__main__; time.sleep(1.0); "
-        f"dawnjax.__main__.main(['list', 'digits']); {PRINT_AGE}; print(time.perf_counter() - first)"
+        f"dawnjax.__main__.main(['list', 'digits']); {PRINT_AGE}; "
+        "print(time.perf_counter() - first)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     imported, *_, age, elapsed = done.stdout.splitlines()
