@@ -24,9 +24,6 @@ from dawnjax.plan.epochs import observations
 
 VERSIONS = ("jax", "libtpu", "jax-cuda13-plugin")
 
-MOST_SECONDS = 3600
-"""Of a program: a person waits for a plan, and nobody for this."""
-
 
 def main() -> int:
     """Writes the file; an observation that cannot be compiled is named, and ends it."""
@@ -40,16 +37,18 @@ def main() -> int:
     kept = records.read_json(observations.EXTRACTS, dict[str, dict])
     official = [name for name, row in rows.items() if row.examples_per_second is None]
     chosen = {name: rows[name] for name in names or official}
-    compiled.COMPILE_SECONDS = MOST_SECONDS
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         made = dict(zip(chosen, pool.map(_answer, chosen.values()), strict=True))
     failed = [name for name, answer in made.items() if answer is None]
     if failed:
         print(f"not compiled: {', '.join(failed)}")
         return 1
-    new = {name: {"versions": versions, **answer} for name, answer in made.items() if answer}
-    programs = {name: answer for name, answer in {**kept, **new}.items() if name in rows}
-    lines = [f"  {json.dumps(name)}: {json.dumps(answer)}" for name, answer in programs.items()]
+    new = {name: {"versions": versions, "programs": answer} for name, answer in made.items()}
+    lines = [
+        f"  {json.dumps(name)}: {json.dumps(entry)}"
+        for name, entry in {**kept, **new}.items()
+        if name in rows
+    ]
     body = ",\n".join(lines)
     observations.EXTRACTS.write_text(f"{{\n{body}\n}}\n")
     print(observations.EXTRACTS)

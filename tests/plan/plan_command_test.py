@@ -196,10 +196,6 @@ def test_a_compiler_ends_with_its_parent(monkeypatch, tmp_path):
     (package / "worker.py").write_text(STUB)
     answer = compiled.answer_of_compiler({}, parse_system("v3:8"))
     assert answer["seen"] == ["v3:2x2", signal.SIGKILL, True, True]
-    (package / "worker.py").write_text("import time; time.sleep(60)")
-    monkeypatch.setattr(compiled, "COMPILE_SECONDS", 0.3)
-    with pytest.raises(RunError, match="the compiler was stopped after 0.3 s"):
-        compiled.answer_of_compiler({}, parse_system("v3:8"))
 
 
 @pytest.mark.parametrize(

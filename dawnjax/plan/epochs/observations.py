@@ -91,9 +91,7 @@ def _number(text: str) -> float | None:
 @functools.cache
 def observed_programs() -> dict[str, Programs]:
     answers = records.read_json(EXTRACTS, dict[str, dict[str, Any]])
-    for answer in answers.values():
-        del answer["versions"]  # of JAX and the compilers, for people
-    return {name: records.convert(answer, Programs) for name, answer in answers.items()}
+    return {name: records.convert(answer["programs"], Programs) for name, answer in answers.items()}
 
 
 def official_points(experiment: str, rows: Sequence[PublishedResult] | None = None) -> list[Point]:
