@@ -34,6 +34,7 @@ from costs import (
 )
 from hypothesis import HealthCheck, settings
 from kept_programs import kept_programs  # noqa: F401
+from official_entries import official_entries  # noqa: F401
 from shared_runs import shared_folder
 
 import dawnjax

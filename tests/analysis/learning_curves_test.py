@@ -1,8 +1,6 @@
 """Learning curves, and what reaches a target."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from made_entries import make_entry, make_trial
 
 from dawnjax.analysis.learning_curves import learning_curve
@@ -55,23 +53,3 @@ def test_learning_curves_leave_out_stamps_of_another_clock():
     assert [point.seconds for point in learning_curve([trial])] == [3.0]
     (table,) = curve_tables([make_entry([trial])])
     assert len(table.rows) == 1
-
-
-curves = st.lists(
-    st.lists(
-        st.tuples(st.integers(0, 9), st.floats(0, 100), st.floats(0, 100)), min_size=1, max_size=6
-    ),
-    min_size=1,
-    max_size=5,
-)
-
-
-@given(curves)
-def test_a_curve_lies_within_its_trials(rows):
-    trials = [make_trial(1.0, curve=curve) for curve in rows]
-    values = [value for curve in rows for _, _, value in curve]
-    points = learning_curve(trials)
-    assert points
-    for point in points:
-        assert min(values) - 1e-9 <= point.low <= point.median <= point.high <= max(values) + 1e-9
-        assert 1 <= point.trials <= len(trials)

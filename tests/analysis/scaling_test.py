@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from made_entries import entry_of, make_entry, make_trial, official_entries
+from made_entries import entry_of, make_entry, make_trial
 from official_figures import RESNET_1, RESNET_80
 
 from dawnjax.analysis.scaling import (
@@ -81,8 +81,8 @@ def test_series_hold_one_target_and_name_their_recipes():
     assert said in scaling_table([hard]).notes
 
 
-def test_official_scaling_of_resnet(test_data):
-    groups = series(official_entries(test_data).where(suite="mlperf_training", submitter="nvidia"))
+def test_official_scaling_of_resnet(official_entries):
+    groups = series(official_entries.where(suite="mlperf_training", submitter="nvidia"))
     (group,) = [g for g in groups if RESNET_80 in {entry.source for entry in g}]
     assert {entry.source for entry in group} == {RESNET_1, RESNET_80}
     small, large = scaling(group)
@@ -101,15 +101,6 @@ def test_speedup_by_hand():
     assert value.tta == 5.0  # Scores 100 and 20.
     assert value.throughput == pytest.approx(5.0)  # 10 s an epoch, and 2 s.
     assert value.epochs == 2.0 and value.accelerators == 4.0
-
-
-def test_a_scaled_score_does_not_change_the_speedup():
-    trials = [make_trial(t, 10.0) for t in (90, 100, 110)]
-    scaled = make_entry(trials, scaling_factor=1.5)
-    figures = scaled.figures
-    assert (figures.unscaled_score_seconds, figures.score_seconds) == (100.0, 150.0)
-    value = speedup(make_entry(trials), scaled)
-    assert (value.tta, value.throughput, value.epochs) == (1.0, 1.0, 1.0)
 
 
 def test_no_score_no_speedup():

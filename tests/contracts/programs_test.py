@@ -17,7 +17,7 @@ import pytest
 from made_race import write_entry
 from made_runs import write_run
 from official_sources import LOG, RESULT
-from shared_runs import made_once
+from shared_runs import SMALL, SMALL_RUN, small_run
 from told import SCHEMAS, schema_text
 
 from dawnjax.__main__ import COMMANDS, main
@@ -115,25 +115,16 @@ class Case(NamedTuple):
         return self.argv.format(made=made, run=run).split()
 
 
-SMALL = "--num_epochs=3 --evaluation.first_epoch=1 --targets.0.value=0.1"
-SMALL += " --model.stage_sizes=1 --model.stage_widths=8"
 TRAIN = f"digits {SMALL} --tensorboard=false --profile.seconds=0.05"
 RECORD = f"synthetic_image {SMALL} --seeds=1 --global_batch_size=16"
 RECORD += " --data.num_train_examples=48 --data.num_eval_examples=32"
 RECORD += " --batch_norm_group_size=4 --schedule.warmup_epochs=0 --targets.0.value=0.01"
 """A recipe whose record, a program of the whole run, compiles in seconds."""
-WITH_PROFILE = f"{TRAIN} --profile.measured_peaks=false"
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, compile_cache) -> Path:
-    """A short run of `digits`; nobody may change it."""
-
-    def make(folder: Path) -> None:
-        argv = [*WITH_PROFILE.split(), f"--run_dir={folder / 'run'}", compile_cache]
-        assert main(["train", *argv]) == 0
-
-    return made_once(tmp_path_factory, "told_run", make) / "run"
+    return small_run(tmp_path_factory, compile_cache)
 
 
 def inputs_in(folder: Path) -> None:
@@ -214,7 +205,7 @@ WRITERS = {
 
 COMPUTERS = {
     "train": Case(
-        WITH_PROFILE + " --run_dir={made}/own",
+        SMALL_RUN + " --run_dir={made}/own",
         lambda told: [f"{told[n]:.3f} s" for n in ("time_to_accuracy_seconds", "compile_seconds")],
         computes=True,
     ),

@@ -1,7 +1,6 @@
 """MLPerf logs under `dawnjax check`, which asks MLPerf's own compliance checker."""
 
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -74,19 +73,15 @@ V05 = b":::MLPv0.5.0 resnet 1541720000.0 (train.py:1) run_start\n"
     ("log", "told"),
     [
         (lines(run_stop=...), "rule run_stop: Required EXACTLY_ONE occurrence of 'run_stop'"),
-        (lines(init_stop=...), "line 13: rule run_start: ( s['init_stopped'] == True ) does not"),
         (b"words\n" + lines(submission_division="half"), HALF),
-        (lines(submission_division="closed", opt_name="adam"), "rule opt_name: v['value'] in "),
         (lines() + b':::MLLOG {"key": 1\n', "rule form: "),
         (lines() + b":::MLLOG {}\n", "rule form: the checker stops at KeyError: 'time_ms'"),
         (V05, "rule readable: is from v0.5; MLPerf's checker has no rules"),
-        (b"\x00", "rule readable: has no MLPerf record"),
         # Rules are code, and a division becomes part of the name of their file.
         (lines(submission_division="../../../../proc/self/cwd/own"), "opt_name has a slash"),
-        (lines() + b":::MLLOG {} " + lines(submission_division="a/b").split(b"\n")[3], "a slash"),
         (lines() + b":::MLLOG {\n" * 250_000, "at most 200,000 are read"),
     ],
-    ids=range(11),
+    ids=range(7),
 )
 def test_each_broken_rule_is_a_line(checked, log, told):
     status, found = checked(log)
@@ -109,28 +104,8 @@ def test_the_rules_are_those_of_the_round_or_of_the_flag(checked, capsys):
     assert "--ruleset=1: choose from 0.6.0, 0.7.0, 1.0.0," in capsys.readouterr().err
 
 
-def test_without_the_checker_one_line_says_how_to_install_it(tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "mlperf_logging.compliance_checker", None)
-    (tmp_path / "result_0.txt").write_bytes(lines())
-    assert main(["check", str(tmp_path)]) == 2
-    assert capsys.readouterr().err.endswith(
-        'checking an MLPerf log needs MLPerf\'s checker: pip install "dawnjax[mlperf]"\n'
-    )
-
-
-@pytest.mark.parametrize(
-    ("limit", "value", "more"),
-    [
-        # The checker looks for its mark again from every letter of a line.
-        ("MOST_SECONDS", 1, b":::MLLOG " + b"a" * 600_000),
-        ("MOST_BYTES", 2**26, lines()[-300:] * 60_000),
-    ],
-    ids=["seconds", "bytes"],
-)
-def test_a_log_that_would_take_the_checker_minutes_or_gigabytes_is_stopped(
-    checked, monkeypatch, limit, value, more
-):
-    monkeypatch.setattr(compliance, limit, value)
-    status, (fault,) = checked(lines() + more)
-    assert status == 1
-    assert "checker without an answer: it may take" in fault or "MemoryError" in fault
+def test_a_log_that_would_take_the_checker_minutes_is_stopped(checked, monkeypatch):
+    """The checker looks for its mark again from every letter of a line."""
+    monkeypatch.setattr(compliance, "MOST_SECONDS", 1)
+    status, (fault,) = checked(lines() + b":::MLLOG " + b"a" * 600_000)
+    assert status == 1 and "checker without an answer: it may take" in fault

@@ -4,11 +4,16 @@ import dataclasses
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from made_logs import EXPERIMENT, Log
 from retold_runs import Event, cifar10, error_of, export, only_entry, result_of, retold
 
-from dawnjax.config.experiment_modules import experiment_names, load_experiment
+from dawnjax.config.experiment_modules import load_experiment
+from dawnjax.official import export_dawnbench
+from dawnjax.official.exported_run import ExportedRun
+from dawnjax.trials.from_log import trial_of
 
 pytestmark = pytest.mark.compiles
 
@@ -84,13 +89,24 @@ def test_the_name_of_a_benchmark_is_no_mathematics():
     spec = unnamed.data.spec()
     experiment = dataclasses.replace(unnamed, mlperf_benchmark="resnet")
     assert experiment.identity(spec) == unnamed.identity(spec)
-    named = {name: load_experiment(name).mlperf_benchmark for name in experiment_names()}
-    assert {name: benchmark for name, benchmark in named.items() if benchmark} == {
-        "imagenet_resnet50_mlperf": "resnet",
-        "coco_ssd_resnet34": "ssd",
-        "coco_ssd_resnet34_v05": "ssd",
-        "coco_mask_rcnn_resnet50": "maskrcnn",
-        "c4_llama31_8b": "llama31_8b",
-        "gpt_oss_20b": "gpt_oss_20b",
-        "llama2_70b_lora": "llama2_70b_lora",
-    }
+
+
+def two_attempts(*prices: float) -> ExportedRun:
+    first, second = prices
+    log = Log().begin(0.0, first).add("run_start", 8.0).evaluate(12.0, 10, 0.5)
+    log.add("host_sample", 20.0).begin(1020.0, second).add("restored", 1.0, step=10)
+    log.evaluate(30.0, 30, 0.95).add("attempt_end", 31.0, status="reached", step=30)
+    recipe = {**EXPERIMENT, "model": {"tag": "resnet"}}
+    events = [
+        {**event, "experiment": recipe} if event["event"] == "experiment" else event
+        for event in log.events
+    ]
+    result = dataclasses.replace(trial_of(events), data={"benchmark": "CIFAR-10"})
+    return ExportedRun(Path("run"), result, tuple(events))
+
+
+@pytest.mark.parametrize(("prices", "cost"), [((36.0, 36.0), 72.0), ((36.0, 72.0), None)])
+def test_an_entry_of_two_prices_has_none(prices, cost, tmp_path):
+    """Its hours at the last attempt's price would be another cost than the run's."""
+    [path] = export_dawnbench.export([two_attempts(*prices)], tmp_path / "out", author="A. Person")
+    assert json.loads(path.read_text()).get("costPerHour") == cost  # of two hosts

@@ -14,7 +14,6 @@ from dawnjax.models.configs.mask_rcnn import MaskRCNN
 from dawnjax.models.configs.ssd import SSD
 from dawnjax.official.export_mlperf import BENCHMARKS
 from dawnjax.tasks import coco_scores
-from dawnjax.tasks.metric import KNOWN_METRICS
 from dawnjax.trials.from_log import BACKBONE
 
 DECLARED = [
@@ -111,18 +110,6 @@ def test_what_would_flatter_a_detector_is_refused(run, tmp_path, capsys, change,
     assert not out.exists()
 
 
-def test_a_start_longer_than_ruleset_1_1_allows_is_refused(run, tmp_path, capsys):
-    def slow(events: list[Event]) -> list[Event]:
-        for event in detector("ssd")(events):
-            if event["event"] != "attempt_start":
-                event["t"] += 31 * 60
-        return events
-
-    other = retold(run, tmp_path / "run", 5, slow)
-    argv = ["--format=mlperf", str(other), "--submitter=L", f"--out={tmp_path / 'out'}"]
-    assert "the open division allows 1800" in error_of(capsys, *argv)
-
-
 def test_two_devices_of_a_tpu_v3_are_one_accelerator(run, tmp_path):
     def on_tpu(events: list[Event]) -> list[Event]:
         fields = {"platform": "tpu", "device_kind": "TPU v3", "num_devices": 16, "num_hosts": 2}
@@ -144,11 +131,6 @@ def test_a_board_names_the_beginning(run, tmp_path):
         assert entry.benchmark == f"x, {words}"
         assert (entry.official, entry.published) == ("ssd", "COCO 2017")
         assert any("began with the parameters of" in warning for warning in entry.warnings)
-
-
-def test_official_names_of_the_metrics_are_ours():
-    assert KNOWN_METRICS["BBOX"] == coco_scores.metrics_of_kind("box")[0]
-    assert KNOWN_METRICS["SEGM"] == coco_scores.metrics_of_kind("mask")[0]
 
 
 def test_the_backbone_is_what_detectors_take():

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -81,6 +80,11 @@ def test_mlperf_comes_back_as_the_same_result(trials, submission):
     assert (entry.benchmark, entry.division, entry.submitter) == ("resnet", "open", "Example Lab")
     assert (entry.target.value, entry.global_batch_size) == (0.759, 64)
     assert (entry.num_hosts, entry.framework_family, entry.processor_class) == (1, "JAX", "CPU")
+    log = (submission / "results/box_1/resnet/result_0.txt").read_text()
+    lines = [json.loads(line.split(" ", 1)[1]) for line in log.splitlines()]
+    values = {line["key"]: line["value"] for line in lines}
+    assert values["gradient_accumulation_steps"] == 1
+    assert (values["train_samples"], values["eval_samples"]) == (900, 897)
 
 
 def check_compliance(path: Path, capsys, num_logs: int) -> None:
@@ -92,30 +96,19 @@ def check_compliance(path: Path, capsys, num_logs: int) -> None:
     assert len(lines) == num_logs and all(line.endswith(": ok") for line in lines)
 
 
-def test_mlperf_checker_accepts_every_log(submission, capsys):
+def test_mlperfs_own_programs_accept_it_and_read_the_same_score(submission, capsys):
     check_compliance(submission, capsys, 5)
+    from mlperf_logging.result_summarizer import result_summarizer
+    from mlperf_logging.system_desc_checker import system_desc_checker
 
-
-def test_mlperf_summarizer_reads_the_same_score(submission):
-    summarizer = pytest.importorskip(
-        "mlperf_logging.result_summarizer.result_summarizer",
-        reason="mlperf-logging is not installed (the extra mlperf)",
-    )
-    table, *_ = summarizer.summarize_results(str(submission), "training", "4.0.0")
+    description = str(submission / "systems" / "box_1.json")
+    assert system_desc_checker.check_system_desc(description, "training", "4.0.0")[0]
+    table, *_ = result_summarizer.summarize_results(str(submission), "training", "4.0.0")
     entry = only_entry(submission)
     assert table["resnet"].tolist() == [
         pytest.approx((entry.figures.score_seconds or 0) / 60, abs=1e-6)
     ]
     assert table["submitter"].tolist() == ["Example Lab"]
-
-
-def test_mlperf_description_has_every_field(submission):
-    checker = pytest.importorskip(
-        "mlperf_logging.system_desc_checker.system_desc_checker",
-        reason="mlperf-logging is not installed (the extra mlperf)",
-    )
-    description = str(submission / "systems" / "box_1.json")
-    assert checker.check_system_desc(description, "training", "4.0.0")[0]
 
 
 def test_a_trial_that_did_not_reach_is_aborted_and_comes_back_with_its_time(
@@ -199,6 +192,10 @@ def with_stages(events: list[Event]) -> list[Event]:
     return events
 
 
+def running(events: list[Event]) -> list[Event]:
+    return [e for e in unreached(events) if e["event"] not in ("trained", "attempt_end")]
+
+
 @pytest.mark.parametrize(
     "change,reason",
     [
@@ -208,49 +205,24 @@ def with_stages(events: list[Event]) -> list[Event]:
         (of_benchmark(""), "is not an MLPerf benchmark"),
         (of_benchmark("../../resnet"), "names '../../resnet'"),
         (slow_start, "the open division allows 14400"),
+        (running, "has not ended (running)"),
     ],
 )
 def test_what_mlperf_does_not_allow(trained, tmp_path, capsys, change, reason):
     run = retold(trained, tmp_path / "run", 5, change)
     out = tmp_path / "out"
-    argv = ["--format=mlperf", str(run), "--submitter=L", f"--out={out}"]
-    assert reason in error_of(capsys, *argv)
-    assert not out.exists()
-
-
-def test_photographs_and_accumulated_gradients_are_exported(trained, tmp_path):
-    def of_photographs(events: list[Event]) -> list[Event]:
-        for event in events:
-            if event["event"] == "experiment":
-                event["experiment"]["data"] = {"tag": "imagenet", "data_dir": "", "image_side": 256}
-                event["experiment"]["accumulation_steps"] = 4
-        return events
-
-    run = retold(trained, tmp_path / "run", 5, of_photographs)
-    assert export("--format=mlperf", str(run), "--submitter=L", f"--out={tmp_path / 'out'}") == 0
-    log = (tmp_path / "out/results/dawnjax_system/resnet/result_0.txt").read_text()
-    lines = [json.loads(line.split(" ", 1)[1]) for line in log.splitlines()]
-    values = {line["key"]: line["value"] for line in lines}
-    events = read_events(trained / "log.jsonl")
-    (counts,) = [event for event in events if event["event"] == "experiment"]
-    assert values["gradient_accumulation_steps"] == 4
-    assert values["eval_samples"] == counts["num_eval_examples"] > 0
-    assert values["train_samples"] == counts["num_train_examples"]
+    assert export("--format=mlperf", str(run), "--submitter=L", f"--out={out}") in (1, 2)
+    assert reason in capsys.readouterr().err and not out.exists()
 
 
 @pytest.mark.parametrize("form", ["dawnbench", "mlperf"])
-def test_only_a_benchmark_s_own_data_are_exported(made_up, tmp_path, capsys, form):
+def test_only_a_benchmark_s_own_data_are_exported(trained, tmp_path, capsys, form):
     argv = [f"--format={form}", "--submitter=L", f"--out={tmp_path / 'out'}"]
-    made = retold(made_up, tmp_path / "made", 5, on_data())
-    reason = "its data are images made from a seed: it is not compared"
-    assert reason in error_of(capsys, *argv, str(made))
-    words = {"name": "300 + 60 images in 6 classes, not ImageNet", "evidence": "6 classes"}
-    photographs = retold(made_up, tmp_path / "photographs", 5, on_data(**words))
-    assert "not ImageNet: 6 classes; the benchmark's are" in error_of(
-        capsys, *argv, str(photographs)
-    )
-    forged = retold(made_up, tmp_path / "forged", 5, on_data(benchmark=["ImageNet"]))  # pyright: ignore[reportArgumentType]
-    assert "benchmark's are" in error_of(capsys, *argv, str(forged))
+    words = {"name": "60 images, not ImageNet", "benchmark": "", "evidence": "6 classes"}
+    for number, declared in enumerate((words, {"benchmark": ["ImageNet"]})):
+        run = retold(trained, tmp_path / str(number), 5, on_data(**declared))  # pyright: ignore[reportArgumentType]
+        error = error_of(capsys, *argv, str(run))
+        assert "benchmark's are" in error and (number or "not ImageNet: 6 classes; the" in error)
     assert not (tmp_path / "out").exists()
 
 
@@ -271,27 +243,6 @@ def test_trials_of_one_result_differ_in_their_seed_only(trained, trials, tmp_pat
         assert why in error_of(capsys, *argv, str(other))
     again = retold(trained, tmp_path / "again", 3)
     assert "has the seed 3" in error_of(capsys, *argv, str(again))
-
-
-def test_a_log_that_says_nothing_names_its_run(trained, tmp_path, capsys):
-    run = tmp_path / "silent"
-    run.mkdir()
-    shutil.copy(trained / "experiment.json", run)
-    (run / "log.jsonl").write_bytes(b"")
-    argv = ["export", "--format=mlperf", str(run), "--submitter=L", f"--out={tmp_path / 'out'}"]
-    assert main(argv) == 1
-    assert str(run) in capsys.readouterr().err
-    assert main([*argv[:2], str(tmp_path), *argv[3:]]) == 2
-    assert "is not a run directory" in capsys.readouterr().err
-
-
-def test_a_run_that_goes_on_is_no_result_yet(trained, tmp_path, capsys):
-    def running(events: list[Event]) -> list[Event]:
-        return [e for e in unreached(events) if e["event"] not in ("trained", "attempt_end")]
-
-    run = retold(trained, tmp_path / "run", 5, running)
-    assert export("--format=mlperf", str(run), "--submitter=L", f"--out={tmp_path / 'o'}") == 1
-    assert "has not ended (running)" in capsys.readouterr().err
 
 
 PRIVATE = {

@@ -10,7 +10,6 @@ import pytest
 from later_logs import evaluations, log_of, record, write_round
 
 from dawnjax.analysis.loading import Entries
-from dawnjax.official import mlperf_rounds
 from dawnjax.official.importer import import_results
 from dawnjax.official.mlperf import target_of
 from dawnjax.official.mlperf_trial import TrialLog, read_trial
@@ -40,37 +39,22 @@ def blocks(*firsts: float, count: float = 1) -> list[str]:
 # Source of the values, benchmark, round, labels of the evaluations, what has begun, epochs.
 LABELLED = [
     ("NVIDIA/tyche_ngpu256_ngc25.03_dgl", "rgat", "v5.0", [0.05, 0.1, 2.25], epochs(1, 2, 3), 2.25),
-    ("NVIDIA/tyche_ngpu8_ngc25.03_dgl", "rgat", "v5.0", [0.5, 1.0], epochs(1), 1.0),
-    ("NVIDIA/eos_n64_ngc24.04_dgl", "gnn", "v4.0", [0.05, 0.1, 2.3], epochs(1, 2, 3), 2.3),
     ("ASUSTeK/ESC_N8_E11", "retinanet", "v5.0", [1, 2, 3, 4], epochs(0, 1, 2, 3, 4), 4),
-    ("ASUSTeK/ESC8000A-E11-8xA100", "ssd", "v2.1", [1, 2, 3, 4], epochs(0, 1, 2, 3, 4), 4),
     ("Google/cloud-tpu-v4-4096-TF", "ssd", "v2.0", [1, 2, 9], blocks(0, 1, 8), 9),
     ("ASUSTeK/ESC8000A-E11-8xA100", "maskrcnn", "v2.1", [1, 2, 3], epochs(1, 2, 3, 4), 3),
     ("Google/tpu-v3-128", "mask", "v0.6", [0, 1, 2], blocks(0, 1, 2, 3), 3),
-    ("Google/tpu-v3-1024", "gnmt", "v0.6", [1, 2, 3], epochs(1, 2, 3, 4, 5, 6), 3),
     ("Google/tpu-v3-32-TF2.0", "resnet", "v0.7", [2, 6, 10], blocks(0, 3, 7, count=4), 11),
-    ("Intel/1-node-8s-cpx-1", "resnet", "v0.7", [3, 7], blocks(0, 4, count=4), 8),
     ("Google/tpu-v3-8192-TF", "resnet", "v0.7", [4, 8], blocks(0, 4, count=4), 8),
     # Its blocks claim 4 epochs, and begin every 3.
     ("Google/tpu-v4-128-TF", "resnet", "v1.0", [3, 6, 9], blocks(0, 3, 6, count=4), 9),
     # It evaluates once before training.
     ("Graphcore/ipu-pod64-TF1", "resnet", "v1.0", [0, 1, 5], epochs(1, 2, 3, 4, 5), 5),
-    ("MosaicML/8xA100_80GB-baseline", "resnet", "v2.0", [4, 8], epochs(*range(8)), 8),
     ("GIGABYTE/G492-ZD2_hugectr", "dlrm", "v2.1", [1.0499947, 1.0999895, 1.899905], epochs(1), 0.9),
-    ("Google/tpu-v4-128-TF", "dlrm", "v1.0", [1.05, 1.1, 1.9], blocks(1.05, 1.1, 1.15), 0.9),
-    ("NVIDIA/dgxa100_n14_ngc22.04", "dlrm", "v2.1", [1.049994, 1.099988, 1.99988], epochs(1), 1.0),
     ("ASUSTeK/ESC_NB8_E11", "dlrm_dcnv2", "v5.1", [0.04998, 0.09997, 0.6999], epochs(0), 0.7),
     ("Google/tpu-v4-128-TF", "dlrm", "v0.7", [1, 2, 18], blocks(1, 2, 18), NONE),
     ("ASUSTeK/ESC8000A-E11-8xA100", "unet3d", "v2.1", [1000, 1020, 2200], blocks(1, 20), 2200),
     ("ASUSTeK/ESC-N8-E11", "unet3d", "v3.1", [168_000, 171_360, 420_000], blocks(168), 2500),
-    ("Dell/XE9680x8H100-SXM-80GB", "unet3d", "v3.1", [168_000, 346_080], blocks(1, 20), 2060),
     ("ASUSTeK/ESC8000A-E11-8xA100", "bert", "v2.1", [150_080, 2_700_096], epochs(0), NONE),
-    ("NVIDIA/dgx2h_ngc20.06_pytorch", "bert", "v0.7", [1, 1], epochs(1), NONE),
-    ("Google/tpu-v3-8192-TF", "bert", "v0.7", [62, 124, 496], blocks(62, 124), NONE),
-    ("Google/tpu-v4-4096-TF", "bert", "v1.1", [126_525_440], blocks(1), NONE),
-    ("NVIDIA/dgxa100_ngc22.04", "minigo", "v2.0", [1, 2, 43], epochs(18, 19, 66), NONE),
-    ("Intel-HabanaLabs/Gaudi2-N32", "gpt3", "v3.0", [50_331_648, 100_663_296], blocks(0), NONE),
-    ("AMD/MI350X_EPYC_9575F", "llama31_8b", "v5.1", [12_256, 172_000], [], NONE),
 ]
 
 
@@ -94,12 +78,8 @@ def test_epochs_by_the_benchmarks_rule(source, benchmark, round_name, labels, be
 # Source of the values, benchmark, round, `samples_count`, `train_samples`, epochs.
 SAMPLED = [
     ("AMD/MI300X_EPYC_9575F", "llama2_70b_lora", "v5.0", 3072, 3901, 0.78749),
-    ("NVIDIA/hsg_ngpu1152_ngc25.09", "flux1", "v5.1", 11_819_520, 1_099_776, 10.74721),
-    ("ASUSTeK/ESC_N8_E11", "stable_diffusion", "v5.0", 2_048_000, 6_513_144, 0.31444),
     ("Intel-HabanaLabs/HLS-Gaudi2-N8", "stable_diffusion", "v3.1", 512_000, 1, NONE),
     ("NVIDIA/tyche_ngpu256_ngc25.04", "llama31_405b", "v5.0", 276_864, 1_574_207_408, NONE),
-    ("AMD/MI350X_EPYC_9575F", "llama31_8b", "v5.1", 172_000, 172_032, NONE),
-    ("Cisco/hpf_n16", "llama31_8b", "v5.1", 221_184, 76_800_000, NONE),
 ]
 
 
@@ -131,12 +111,6 @@ def test_the_folder_names_the_benchmark_of_a_log_that_does_not(tmp_path):
     assert entry.trials[0].epochs is None
     assert "number of samples" in entry.reasons["epochs"]
     assert entry.figures.seconds_per_epoch_mean is None
-
-
-def test_every_known_benchmark_of_a_later_round_has_a_rule_or_none():
-    for benchmark in ("gpt_oss_20b", "deepseekv3_671b", "dlrmv4", "qwen35_397b_grpo"):
-        assert mlperf_rounds.is_known(benchmark)
-        assert mlperf_rounds.epoch_rule(benchmark, "v6.0").name == "none"
 
 
 # Of v5.0, ASUSTeK/ESC_N8_E11/stable_diffusion/result_1.txt, rounded.
@@ -181,9 +155,6 @@ def test_metrics_of_another_benchmark_are_not_mixed_either():
     ]
     read = trial("rnnt", "v2.0", records)
     assert [e.value for e in read.evaluations] == [0.3, 0.2]
-    for odd in (["FID"], {"a": 1}, 5, None, "x" * 500, "\x1b[2J"):
-        records[0] = record("eval_accuracy", 1, 0.3, epoch_num=1, metric=odd)
-        assert all(warning.isprintable() for warning in trial("rnnt", "v2.0", records).warnings)
 
 
 # Of v0.6: NVIDIA/dgx1_n24_ngc19.05_pytorch/maskrcnn and Google/tpu-v3-128/mask.
@@ -232,10 +203,8 @@ BOTH = "BBOX at least 0.377 and SEGM at least 0.339"
     ("asked", "words"),
     [
         ({"BBOX": 0.377, "SEGM": 0.339}, BOTH),
-        ({"BBOX": 0.3, "SEGM": 0.2}, "BBOX at least 0.3 and SEGM at least 0.2"),
         (0.377, "BBOX at least a value not known"),
         ({"BBOX": 0.377}, "BBOX at least a value not known"),
-        ([0.377, 0.339], "BBOX at least a value not known"),
     ],
 )
 def test_half_of_a_logged_target_is_never_taken_for_the_whole(asked, words):
@@ -248,11 +217,6 @@ def test_half_of_a_logged_target_is_never_taken_for_the_whole(asked, words):
         target = target_of("maskrcnn", "v3.1", [log], [], reasons)
         assert target.words() == words
         assert ("target.value" in reasons) == (target.value is None)
-
-
-def test_ssd_is_another_model_from_v2_on():
-    assert mlperf_rounds.model("ssd", "v1.1") == "SSD with ResNet-34"
-    assert mlperf_rounds.model("ssd", "v2.1") == "RetinaNet"
 
 
 def test_names_of_results_that_mlperfs_summarizer_reads(tmp_path):

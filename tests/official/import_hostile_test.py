@@ -1,20 +1,15 @@
 """Input that means harm, or nothing: one clear line, no crash, nothing written but the output."""
 
-import json
 import os
-import time
 import zipfile
 
 import pytest
-from official_sources import LATER, LOG, RESULT, TSV, only_rejection, regular, tar_of
+from official_sources import LATER, LOG, RESULT, only_rejection, regular, tar_of
 
 from dawnjax.__main__ import main
 from dawnjax.official.importer import import_results
 from dawnjax.official.mlperf_trial import read_trial
 from dawnjax.official.outcome import Refused
-
-# Of this process, on any machine; what these inputs are made for would take minutes.
-SECONDS = 10
 
 
 @pytest.mark.parametrize("kind", ["tar", "zip"])
@@ -50,10 +45,9 @@ def test_a_link_in_a_folder_is_not_followed(tmp_path):
     assert "loop" in imported.other_files
 
 
-@pytest.mark.parametrize("cut", [3, 40, -1])
-def test_a_damaged_archive_gives_nothing_of_itself(tmp_path, cut):
+def test_a_damaged_archive_gives_nothing_of_itself(tmp_path):
     path = tar_of(tmp_path / "a.tar.gz", [regular(RESULT)], [LOG])
-    path.write_bytes(path.read_bytes()[:cut])
+    path.write_bytes(path.read_bytes()[:40])
     assert "a.tar.gz" in only_rejection(path)
 
 
@@ -64,21 +58,13 @@ DEEP = b"[" * 100_000 + b"]" * 100_000
     "data",
     [
         DEEP,
-        b'{"a": ' * 100_000,
-        b'{"x": ' + DEEP + b"}",
         b"\xff\xfe{\x00}\x00",
-        b"\xff{}",
         b'{"latency": NaN, "top5Accuracy": 93}',
-        b'{"latency": 1e999, "top5Accuracy": 93}',
         b'{"latency": true, "top5Accuracy": 93}',
-        b'{"latency": ' + b"9" * 5000 + b', "top5Accuracy": 93}',
-        b'{"latency": 1, "top5Accuracy": Infinity}',
         b'{"latency": 1, "top5Accuracy": 0.93}',
         b"[]",
-        b"",
-        b"null",
     ],
-    ids=range(14),
+    ids=range(6),
 )
 def test_descriptions_that_are_no_descriptions(tmp_path, data):
     folder = tmp_path / "ImageNet" / "inference"
@@ -87,32 +73,16 @@ def test_descriptions_that_are_no_descriptions(tmp_path, data):
     assert only_rejection(tmp_path).startswith("ImageNet/inference/x.json")
 
 
-def test_what_is_made_to_be_read_again_and_again_takes_no_time(tmp_path):
-    pairs = ",".join(f'"k{n}": 1' for n in range(50_000))
-    folder = tmp_path / "ImageNet" / "inference"
-    folder.mkdir(parents=True)
-    (folder / "x.json").write_text("{" + pairs + "," + pairs + "}")
-    started = time.process_time()
-    assert "latency" in only_rejection(tmp_path)
-    trial = read_trial(LOG + b":::MLPv0.5.0 a 1 (" * 100_000 + b"\n")
-    assert time.process_time() - started < SECONDS
-    assert trial.seconds == pytest.approx(60) and "unreadable" in trial.warnings[0]
-
-
 @pytest.mark.parametrize(
     "value,kept",
     [
         (b"NaN", False),
-        (b"Infinity", False),
-        (b"-Infinity", False),
         (b"1e999", False),
-        (b"9" * 5000, False),
         (DEEP, False),
         (b'{"epoch": 1e300, "value": 0.1}', True),
-        (b'{"epoch": NaN, "value": 0.1}', True),
         (b'{"epoch": {"epoch": 1}, "value": 0.1}', True),
     ],
-    ids=range(9),
+    ids=range(5),
 )
 def test_values_that_are_no_numbers(value, kept):
     line = b":::MLPv0.5.0 resnet 1541720040.0 (x:1) eval_accuracy: " + value + b"\n"
@@ -125,40 +95,20 @@ def test_values_that_are_no_numbers(value, kept):
 @pytest.mark.parametrize(
     "log",
     [
-        b"",
-        b"\x00" * 100,
         LOG.decode().encode("utf-16"),
         LOG.replace(b"run_start", b"run_begin"),
         LOG.replace(b"1541720060", b"1541719060"),
-        LOG.replace(b"1541720060", b"9" * 400),
         LOG.replace(b"1541720000.000000000", b"0000000000"),
-        LOG.replace(b"v0.5.0", b"v9.9.9"),
         LOG + LATER,
         LOG.replace(b"resnet 1541720001", b"ssd 1541720001"),
         LATER.replace(b"1600000009000", b"1e999"),
-        LATER.replace(b"1600000009000", b'"soon"'),
     ],
-    ids=range(12),
+    ids=range(7),
 )
 def test_logs_that_give_no_time(log):
     with pytest.raises(Refused) as refused:
         read_trial(log)
     assert "\n" not in refused.value.reason
-
-
-def test_markup_and_formulas_stay_text(tmp_path):
-    evil = '=HYPERLINK("http://x")<script>alert(1)</script>\x1b[31m\u202e'
-    folder = tmp_path / "ImageNet" / "train"
-    folder.mkdir(parents=True)
-    (folder / "x.json").write_text(
-        json.dumps({"version": evil, "author": evil, "framework": evil, "hardware": evil})
-    )
-    (folder / "x.tsv").write_bytes(TSV)
-    (entry,) = import_results([tmp_path]).entries
-    assert "<script>alert(1)</script>" in entry.submitter  # a page escapes it; here it is data
-    assert entry.submitter.isprintable()
-    assert any("version is '=HYPERLINK" in warning for warning in entry.warnings)
-    assert all(warning.isprintable() for warning in entry.warnings)
 
 
 def test_names_of_files_cannot_break_a_line(tmp_path, capsys):

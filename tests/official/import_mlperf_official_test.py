@@ -1,14 +1,9 @@
 """The official logs of MLPerf v0.5, to the last figure."""
 
-import os
-from pathlib import Path
-
 import pytest
 from official_figures import mlperf_rows
-from shared_runs import made_once
 
-from dawnjax.official.importer import import_results
-from dawnjax.trials.group import Entry, read_entries, write_entries
+from dawnjax.trials.group import Entry
 
 pytestmark = pytest.mark.compiles  # to read the archive takes as long
 
@@ -41,24 +36,9 @@ MACHINES = {
 
 
 @pytest.fixture(scope="module")
-def official(tmp_path_factory) -> dict[str, Entry]:
+def official(official_entries) -> dict[str, Entry]:
     """The official entries of v0.5 by their folders."""
-    data = os.environ.get("DAWNJAX_TEST_DATA")
-    if not data:
-        pytest.skip("DAWNJAX_TEST_DATA is not set")
-    archive = Path(data) / "official" / "mlperf_v0.5_results.tar.xz"
-    if not archive.exists():
-        pytest.skip(f"there is no {archive}")
-
-    def read(folder: Path) -> None:
-        imported = import_results([archive])
-        assert not imported.rejections
-        # The descriptions of the two entries whose logs are not in the archive.
-        assert len(imported.other_files) == 6
-        assert all("/intel_minigo_submission_" in name for name in imported.other_files)
-        write_entries(folder / "entries.jsonl", imported.entries)
-
-    entries = read_entries(made_once(tmp_path_factory, "mlperf_v05", read) / "entries.jsonl")
+    entries = official_entries.where(suite="mlperf_training")
     return {entry.source.removeprefix("v0.5.0/"): entry for entry in entries}
 
 

@@ -1,8 +1,6 @@
 """Sources of results of every form: archives, dialects, stamps, and what is not a result."""
 
 import csv
-import math
-import re
 
 import pytest
 from made_entries import make_entry, make_trial
@@ -13,7 +11,6 @@ from dawnjax.commands.import_results import write_tables
 from dawnjax.official.importer import import_results
 from dawnjax.official.mlperf_trial import read_trial
 from dawnjax.official.outcome import Refused
-from dawnjax.trials.group import write_entries
 
 
 def test_an_archive_in_a_folder_is_named_as_not_read(tmp_path):
@@ -34,34 +31,14 @@ def test_a_copy_of_a_log_in_its_folder_is_refused(tmp_path):
     assert "its log result_10.txt is a copy of result_0.txt" in only_rejection(tmp_path)
 
 
-def test_a_description_that_describes_nothing_is_listed(tmp_path):
-    log = tmp_path / RESULT
-    log.parent.mkdir(parents=True)
-    log.write_bytes(LOG)
-    (log.parent.parent / "entry.json").write_text("{}")
-    (tmp_path / "v0.5.0" / "entry.json").write_text("{}")
-    imported = import_results([tmp_path])
-    assert len(imported.entries) == 1
-    assert imported.other_files == ("v0.5.0/entry.json",)
-
-
 @pytest.mark.parametrize(
     ("log", "line", "why"),
     [
         (LATER.replace(b"time_ms", b"time_s"), 2, "run_start has no time"),
         (LATER.replace(b"16000000", b"16000000000"), 1, "is stamped 1.6e+12 s after 1970"),
-        (LATER.replace(b"1600000", b"1600"), 2, "'run_start' is stamped 1.6e+06 s after 1970"),
-        (LATER.replace(b"1600000008000", b"1e308"), 3, "'eval_accuracy' is stamped 1e+305 s"),
         (LOG.replace(b"1541720050.000000000", b"9" * 400), 3, "'eval_accuracy' is stamped inf s"),
         (LATER.replace(b'"', b"'"), 1, "none is in a known form, the first being"),
         (LATER.replace(b'{"status": "success"}', b"{'status': 'success'}"), 4, "no readable"),
-        (
-            LATER.replace(b'"value": null', b"'value': None", 1),
-            2,
-            "this line cannot be read",
-        ),
-        (LOG.replace(b"v0.5.0", b"v0.6.0"), 1, "none is in a known form"),
-        (re.sub(rb"\(.*?\) ", b"", LOG), 1, "none is in a known form"),
         (b"words\n:::MLLOG run_start at noon\n", 2, "':::MLLOG run_start at noon'; known are"),
     ],
 )
@@ -69,13 +46,6 @@ def test_stamps_and_lines_of_another_form_are_refused_with_their_line(log, line,
     with pytest.raises(Refused) as refused:
         read_trial(log)
     assert (refused.value.line, why in refused.value.reason) == (line, True), refused.value
-
-
-def test_a_file_that_cannot_be_written_whole_leaves_nothing(tmp_path):
-    entry = make_entry([make_trial(math.inf)])
-    with pytest.raises(ValueError, match="JSON"):
-        write_entries(tmp_path / "out.jsonl", [entry])
-    assert not list(tmp_path.iterdir())
 
 
 def test_tables_have_every_field_of_entries_trials_and_evaluations(tmp_path, capsys):

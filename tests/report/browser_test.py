@@ -6,6 +6,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,63 +20,13 @@ RUN = "document.documentElement.dataset.ran=1"
 AWAY = "http://hostile.invalid"
 
 PAYLOADS = [
-    # One that asks for a picture first: the short run has the first of each kind.
-    f"<img src={AWAY}/img onerror={RUN}>",
-    f"<script>{RUN}</script>",
-    f'" autofocus onfocus={RUN} x="',
-    f"<ScRiPt >{RUN}</sCrIpT >",
-    f'"><script>{RUN}</script>',
-    f"'><script>{RUN}</script>",
-    f"</title><script>{RUN}</script>",
-    f"</style><script>{RUN}</script>",
-    f"</script><script>{RUN}</script>",
-    f"--><script>{RUN}</script><!--",
-    f"]]><script>{RUN}</script>",
-    f"</textarea><script>{RUN}</script>",
-    f"<<script>{RUN}//<</script>",
-    f"<script src={AWAY}/script></script>",
-    f"<script type=module>import '{AWAY}/module'</script>",
-    f"<img/src=`x`/onerror={RUN}>",
-    f"<svg onload={RUN}>",
-    f"<svg><script>{RUN}</script></svg>",
-    f"</text></svg><img src=x onerror={RUN}>",
-    f"<svg><animate onbegin={RUN} attributeName=x dur=1s>",
-    f"<svg><use href={AWAY}/use#x></svg>",
-    f"<body onload={RUN}>",
-    f'<iframe src="javascript:parent.{RUN}">',
-    f'<iframe srcdoc="<script>parent.{RUN}</script>">',
-    f"<iframe src={AWAY}/frame>",
-    f"<object data={AWAY}/object>",
-    f"<embed src={AWAY}/embed>",
-    f"<link rel=stylesheet href={AWAY}/style>",
-    f"<link rel=prefetch href={AWAY}/prefetch>",
-    f"<style>@import '{AWAY}/import';</style>",
-    f"<style>body{{background:url({AWAY}/background)}}</style>",
-    f'<p style="background:url({AWAY}/inline)">x',
-    f'<meta http-equiv=refresh content="0;url={AWAY}/refresh">',
-    f"<base href={AWAY}/><img src=base>",
-    f"<details open ontoggle={RUN}>x",
-    f"<video src={AWAY}/video onerror={RUN}></video>",
-    f"<audio autoplay src={AWAY}/audio onerror={RUN}></audio>",
-    f"' onmouseover={RUN} autofocus onfocus={RUN} tabindex=0 '",
-    f'<a href="javascript:{RUN}" autofocus tabindex=0 onfocus={RUN}>x</a>',
-    f"{{{{7*7}}}}{{% raw %}}<script>{RUN}</script>",
-    f"<math><mtext><table><mglyph><style><img src=x onerror={RUN}>",
-    f'<noscript><p title="</noscript><img src=x onerror={RUN}>">',
-    f"&lt;script&gt;{RUN}&lt;/script&gt;\\u003cscript\\u003e{RUN}\\u003c/script\\u003e",
-    f"+ADw-script+AD4-{RUN}+ADw-/script+AD4-\x00<scr\x00ipt>{RUN}</script>",
+    line.replace("RUN", RUN).replace("AWAY", AWAY).replace("\\0", "\0")
+    for line in Path(__file__).with_name("payloads.txt").read_text().splitlines()
 ]
+"""One that asks for a picture first: the short run has the first of each kind."""
 
-NO_TEXT = {
-    "suite",
-    "kind",
-    "date",
-    "direction",
-    "processor_class",
-    "division",
-    "status",
-    "platform",
-}
+NO_TEXT = {"suite", "kind", "date", "direction", "processor_class", "division"}
+NO_TEXT |= {"status", "platform"}
 """Fields that hold one of a few words, or a day."""
 
 

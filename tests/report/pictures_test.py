@@ -48,8 +48,3 @@ def test_a_damaged_picture_is_named_and_the_page_has_the_rest(runs):
     assert "run0/inference/cpu-step20/000003.jpg: is not a JPEG" in read.problems
     page = Page(contents.make(read).html)
     assert sum(tag == "img" for tag, _ in page.tags) == 1
-
-
-def test_a_page_without_pictures_has_no_section_of_them(tmp_path):
-    write_run(tmp_path / "run")
-    assert "Pictures of answers" not in contents.make(inputs.read([tmp_path])).html

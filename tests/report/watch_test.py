@@ -77,23 +77,6 @@ def test_an_idle_connection_keeps_nobody_waiting(tmp_path):
         assert answer(port)[0] == 200
 
 
-def test_a_folder_that_cannot_be_read_is_a_line_on_the_page(tmp_path, monkeypatch):
-    def unreadable(sources: list[Path]) -> list[str]:
-        raise PermissionError(13, "Permission denied", str(sources[0]))
-
-    write_run(tmp_path / "run")
-    monkeypatch.setattr(watch, "running", unreadable)
-    with served(tmp_path) as port:
-        status, text = answer(port)
-    assert status == 200 and "Permission denied" in text
-
-
-def test_a_name_that_no_report_has_makes_no_report(tmp_path, monkeypatch):
-    monkeypatch.setattr(watch, "files_of", lambda *_: {"favicon.ico": "made"})
-    with served(tmp_path) as port:
-        assert answer(port, "/favicon.ico")[0] == 404
-
-
 def test_a_folder_without_a_run_says_so_until_there_is_one(tmp_path):
     with served(tmp_path) as port:
         status, text = answer(port)

@@ -1,13 +1,10 @@
 """Entries for tests: small ones made by hand, and those of the official archives."""
 
-import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from dawnjax.analysis.counts import ListedEntry, read_entry_list
-from dawnjax.analysis.loading import Entries
-from dawnjax.official import importer
 from dawnjax.trials.group import Entry
 from dawnjax.trials.target import Target
 from dawnjax.trials.trial import Evaluation, Trial
@@ -52,16 +49,6 @@ def entry_of(times: Sequence[float | None], total: float | None = None, **fields
     return make_entry(
         [make_trial(time, total=total if time is None else None) for time in times], **fields
     )
-
-
-@functools.cache
-def official_entries(test_data: Path) -> Entries:
-    """The entries of the official archives."""
-    folder = test_data / "official"
-    imported = importer.import_results(
-        [folder / "dawnbench_entries.tar.xz", folder / "mlperf_v0.5_results.tar.xz"]
-    )
-    return Entries(imported.entries, [str(rejection) for rejection in imported.rejections])
 
 
 def official_list(test_data: Path) -> list[ListedEntry]:

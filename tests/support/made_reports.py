@@ -2,42 +2,28 @@
 
 import dataclasses
 import html.parser
+from collections.abc import Sequence
+
+from made_entries import make_entry, make_trial
 
 from dawnjax.report import contents, inputs
 from dawnjax.trials.group import Entry, Inference
 from dawnjax.trials.target import Target
-from dawnjax.trials.trial import Evaluation, Trial
 
 VOID = {"meta", "link", "br", "input", "img", "hr"}
 
 
-def trial(number: int, seconds: float | None, *, total: float, epochs: float = 4.0) -> Trial:
-    """Makes a trial with four evaluations, the last at its end."""
-    end = seconds if seconds is not None else total
-    return Trial(
-        name=f"result_{number}.txt",
-        reached=seconds is not None,
-        time_to_accuracy_seconds=seconds,
-        clock_seconds=total,
-        epochs=epochs,
-        epochs_to_target=None if seconds is None else epochs,
-        evaluations=tuple(
-            Evaluation(
-                epoch=float(step),
-                seconds_since_run_start=end * step / 4,
-                value=(0.76 if seconds is not None else 0.7) * step / 4,
-            )
-            for step in range(1, 5)
-        ),
-    )
+def entry(name: str, times: Sequence[float | None], **fields) -> Entry:
+    """Makes an entry with these times to accuracy, of MLPerf unless the fields say otherwise.
 
-
-def entry(name: str, times: list[float | None], **fields) -> Entry:
-    """Makes an entry with these times to accuracy, of MLPerf unless the fields say otherwise."""
-    trials = tuple(
-        trial(number, seconds, total=seconds or 900.0, epochs=4.0 + number % 2)
-        for number, seconds in enumerate(times)
-    )
+    A trial has four evaluations, the last at its end.
+    """
+    trials = []
+    for number, seconds in enumerate(times):
+        end, best = seconds or 900.0, 0.7 if seconds is None else 0.76
+        curve = [(float(step), end * step / 4, best * step / 4) for step in range(1, 5)]
+        named = f"result_{number}.txt"
+        trials.append(make_trial(seconds, 4.0 + number % 2, total=end, curve=curve, name=named))
     defaults = {
         "source": f"v0.5.0/acme/{name}/resnet",
         "suite": "mlperf_training",
@@ -56,7 +42,7 @@ def entry(name: str, times: list[float | None], **fields) -> Entry:
         "global_batch_size": 256,
         "target": Target(metric="eval_accuracy", value=0.749, unit="fraction"),
     }
-    return Entry(**{**defaults, **fields}, trials=trials)
+    return make_entry(trials, **{**defaults, **fields})
 
 
 def some_entries() -> list[Entry]:

@@ -7,6 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from dawnjax.__main__ import main
+
+SMALL = "--num_epochs=3 --evaluation.first_epoch=1 --targets.0.value=0.1"
+SMALL += " --model.stage_sizes=1 --model.stage_widths=8"
+"""Flags of a small network that soon reaches an easy target."""
+
+SMALL_RUN = f"digits {SMALL} --tensorboard=false --profile.seconds=0.05"
+SMALL_RUN += " --profile.measured_peaks=false"
+
 
 def shared_folder(factory: pytest.TempPathFactory) -> Path:
     """Temporary folder of the whole test run, the same one in each worker."""
@@ -41,3 +50,13 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
 def copied_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
     """Copy of the folder that `made_once` gives, for tests that write into it."""
     return shutil.copytree(made_once(factory, name, make), factory.mktemp(name) / "copy")
+
+
+def small_run(factory: pytest.TempPathFactory, compile_cache: str) -> Path:
+    """Run of `digits` by `SMALL_RUN`; nobody may change it."""
+
+    def make(folder: Path) -> None:
+        argv = [*SMALL_RUN.split(), f"--run_dir={folder / 'run'}", compile_cache]
+        assert main(["train", *argv]) == 0
+
+    return made_once(factory, "small_run", make) / "run"
