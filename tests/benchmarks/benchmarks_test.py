@@ -52,6 +52,7 @@ def test_steps_of_both_sides_have_the_same_losses(model, tmp_path):
     assert written["pytorch"]["fastest"] == "eager" == written["pytorch"]["settings"]
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_a_step_without_the_other_side(tmp_path):
     done = run_benchmark(
@@ -72,6 +73,7 @@ for run, accuracy, seconds in (("warmup", 0.1, 9.9), (0, 0.4, 0.25), (1, 0.5, 0.
 """
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_record_mode_against_a_peers_script(tmp_path):
     peer = tmp_path / "peer.py"

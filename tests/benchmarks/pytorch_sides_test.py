@@ -2,42 +2,59 @@
 
 import dataclasses
 import types
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
 
-from benchmarks import (
-    pytorch_settings,
-)
+from benchmarks import pytorch_settings
 from dawnjax.config.run_options import MeshShape
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.models.execution import Execution
-from dawnjax.models.pure_model import pure_model
+from dawnjax.models.pure_model import PureModel, pure_model
 from dawnjax.optim.optimizers import relative_schedule
 from dawnjax.train_step import make_recipe
 
+pytestmark = [pytest.mark.compiles, pytest.mark.parity]
 
-@pytest.mark.compiles
-@pytest.mark.parity
+torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+EXECUTION = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
+
+
+def built(model: Any, **arguments: Any) -> PureModel:
+    return pure_model(lambda rngs: model.build(**arguments, execution=EXECUTION, rngs=rngs))
+
+
+def drawn(model: PureModel, deviation: float) -> Any:
+    """Parameters of which none is at its beginning."""
+    params, _ = model.init(jax.random.key(0))
+    random = np.random.default_rng(0)
+    return jax.tree.map(
+        lambda leaf: random.normal(0, deviation, leaf.shape).astype("float32"), params
+    )
+
+
+def trainer_of(theirs: Any, experiment: Any) -> Any:
+    return theirs.Trainer(experiment, pytorch_settings.SETTINGS["eager"])
+
+
+def load(module: Any, named: Mapping[str, Any]) -> None:
+    tensors = {name: torch.tensor(np.array(array, np.float32)) for name, array in named.items()}
+    module.load_state_dict(tensors)
+
+
 def test_both_sides_of_recommendation_have_one_network_and_metric():
-    torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
     from benchmarks import pytorch_recommendation as theirs
     from dawnjax.input_pipeline.datasets.synthetic import SyntheticRatings
     from dawnjax.tasks.recommendation import measures, ranks_of_first
 
     experiment = dataclasses.replace(theirs.EXPERIMENT, data=SyntheticRatings())
-    spec, random = experiment.data.spec(), np.random.default_rng(0)
-    trainer = theirs.Trainer(experiment, pytorch_settings.SETTINGS["eager"])
-    execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
-    model = pure_model(
-        lambda rngs: experiment.model.build(
-            num_users=spec.num_users, num_items=spec.num_items, execution=execution, rngs=rngs
-        )
-    )
-    params, _ = model.init(jax.random.key(0))
-    params = jax.tree.map(lambda leaf: random.normal(0, 0.4, leaf.shape).astype("float32"), params)
+    spec, trainer = experiment.data.spec(), trainer_of(theirs, experiment)
+    model = built(experiment.model, num_users=spec.num_users, num_items=spec.num_items)
+    params = drawn(model, 0.4)
     both = [params[name]["kernel"] for name in ("user_layer", "item_layer")]
     layers = [{"kernel": np.concatenate(both), "bias": params["user_layer"]["bias"]}]
     layers += [params["layers"][name] for name in params["layers"]]
@@ -47,7 +64,7 @@ def test_both_sides_of_recommendation_have_one_network_and_metric():
         ("last", params["last"]),
     ]:
         named |= {f"{name}.weight": layer["kernel"].T, f"{name}.bias": layer["bias"]}
-    trainer.model.load_state_dict({name: torch.tensor(array) for name, array in named.items()})
+    load(trainer.model, named)
     held_out = experiment.data.load("eval")
     users, items = (torch.from_numpy(held_out[name].astype("int64")) for name in held_out)
     ours, _ = model.apply(params, {}, held_out["user"], np.maximum(held_out["items"], 0))
@@ -58,10 +75,7 @@ def test_both_sides_of_recommendation_have_one_network_and_metric():
     assert trainer.evaluate(users, items) == {"hit_rate_at_10": pytest.approx(float(hits.mean()))}
 
 
-@pytest.mark.compiles
-@pytest.mark.parity
 def test_both_sides_of_gnmt_have_one_loss_and_one_search():
-    torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
     pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install -e '.[text]')")
     from benchmarks import pytorch_gnmt as theirs
     from dawnjax.input_pipeline.datasets.synthetic import SyntheticText
@@ -74,12 +88,7 @@ def test_both_sides_of_gnmt_have_one_loss_and_one_search():
     task = dataclasses.replace(theirs.EXPERIMENT.task, label_smoothing=0.1)
     experiment = dataclasses.replace(theirs.EXPERIMENT, data=data, model=model, task=task)
     spec, arrays = data.spec(), data.load("train")
-    execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
-    made = pure_model(
-        lambda rngs: model.build(
-            vocabulary_size=spec.vocabulary_size, execution=execution, rngs=rngs
-        )
-    )
+    made = built(model, vocabulary_size=spec.vocabulary_size)
     params, _ = made.init(jax.random.key(0))
     module = made.bind(params, {})
     segments = jax.numpy.asarray(arrays["target_segments"], "int32")
@@ -87,8 +96,8 @@ def test_both_sides_of_gnmt_have_one_loss_and_one_search():
     sources = arrays["source"].astype("int32"), arrays["source_segments"].astype("int32")
     hidden = module(*sources, decoder_inputs(targets, segments), segments)
     total, count = module.loss_and_count(hidden, targets, segments > 0, 0.1)
-    trainer = theirs.Trainer(experiment, pytorch_settings.SETTINGS["eager"])
-    trainer.average.load_state_dict(_as_pytorch(params, torch))
+    trainer = trainer_of(theirs, experiment)
+    load(trainer.average, _as_pytorch(params))
     # Pairs out of their rows, padded one by one.
     pairs = theirs.read_pairs(experiment)
     padded = [theirs.padded(list(side)) for side in zip(*pairs, strict=True)]
@@ -105,31 +114,7 @@ def test_both_sides_of_gnmt_have_one_loss_and_one_search():
     assert len(np.unique(written, axis=0)) > 3
 
 
-@pytest.mark.compiles
-@pytest.mark.parity
-def test_both_sides_of_gnmt_draw_their_parameters_alike():
-    torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
-    pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install -e '.[text]')")
-    from benchmarks import pytorch_gnmt as theirs
-
-    model = dataclasses.replace(theirs.EXPERIMENT.model, num_layers=3, width=32)
-    experiment, vocabulary_size = dataclasses.replace(theirs.EXPERIMENT, model=model), 500
-    execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
-    made = pure_model(
-        lambda rngs: model.build(vocabulary_size=vocabulary_size, execution=execution, rngs=rngs)
-    )
-    ours = _as_pytorch(made.init(jax.random.key(0))[0], torch)
-    drawn = theirs.GNMT(experiment, vocabulary_size).state_dict()
-    assert set(ours) == set(drawn)
-    for name, array in drawn.items():
-        bound = float(array.abs().max())
-        assert bound == pytest.approx(float(ours[name].abs().max()), rel=0.15), name
-
-
-@pytest.mark.compiles
-@pytest.mark.parity
 def test_both_sides_of_gnmt_take_the_same_steps():
-    torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
     pytest.importorskip("sacrebleu", reason="needs sacreBLEU (pip install -e '.[text]')")
     from benchmarks import pytorch_gnmt as theirs
     from dawnjax.input_pipeline.datasets.synthetic import SyntheticText
@@ -149,10 +134,10 @@ def test_both_sides_of_gnmt_take_the_same_steps():
         experiment, experiment.data.spec(), make_mesh(MeshShape(), jax.devices("cpu")[:1])
     )
     state, step = recipe.initial_state(jax.random.key(0)), jax.jit(recipe.train_step)
-    trainer = theirs.Trainer(experiment, pytorch_settings.SETTINGS["eager"])
+    trainer = trainer_of(theirs, experiment)
     trainer.reset(0)
     for model in (trainer.model, trainer.average):
-        model.load_state_dict(_as_pytorch(state.params, torch))
+        load(model, _as_pytorch(state.params))
     arrays, pairs = experiment.data.load("train"), theirs.read_pairs(experiment)
     rates = np.asarray(relative_schedule(experiment, trainer.spec)(np.arange(num_steps)))
     for number in range(num_steps):
@@ -165,13 +150,13 @@ def test_both_sides_of_gnmt_take_the_same_steps():
         assert their_loss == pytest.approx(float(loss), abs=1e-5)
     # The rate is 5e-3, so after four steps a parameter has moved by up to 0.01.
     for params, model in ((state.params, trainer.model), (state.ema_params, trainer.average)):
-        wanted = _as_pytorch(params, torch)
+        wanted = _as_pytorch(params)
         assert set(wanted) == set(model.state_dict())
         for name, array in model.state_dict().items():
-            np.testing.assert_allclose(array.numpy(), wanted[name].numpy(), atol=2e-5, err_msg=name)
+            np.testing.assert_allclose(array.numpy(), wanted[name], atol=2e-5, err_msg=name)
 
 
-def _as_pytorch(params: Any, torch: Any) -> dict[str, Any]:
+def _as_pytorch(params: Any) -> dict[str, Any]:
     """GNMT's parameters under PyTorch's names; the second bias of a layer is 0."""
     layers = {f"encoder_{side}": params["encoder_first"][side] for side in ("forward", "backward")}
     encoder = [params["encoder_second"], *params["encoder"].values()]
@@ -190,29 +175,19 @@ def _as_pytorch(params: Any, torch: Any) -> dict[str, Any]:
         named[f"{name}.weight_hh_l0"] = layer["state_kernel"].T
         named[f"{name}.bias_ih_l0"] = layer["bias"]
         named[f"{name}.bias_hh_l0"] = layer["bias"] * 0
-    return {name: torch.tensor(np.array(array)) for name, array in named.items()}
+    return {name: np.array(array) for name, array in named.items()}
 
 
-@pytest.mark.compiles
-@pytest.mark.parity
 def test_both_sides_of_squad_have_one_network_and_metric():
-    torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
     from benchmarks import pytorch_squad as theirs
     from dawnjax.input_pipeline.datasets.synthetic import SyntheticQuestions
     from dawnjax.models.spans import Tokens
     from dawnjax.tasks.span_answering import best_spans
 
     experiment = dataclasses.replace(theirs.EXPERIMENT, data=SyntheticQuestions())
-    spec, random = experiment.data.spec(), np.random.default_rng(0)
-    trainer = theirs.Trainer(experiment, pytorch_settings.SETTINGS["eager"])
-    execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
-    model = pure_model(
-        lambda rngs: experiment.model.build(
-            vocabulary_size=spec.vocabulary_size, execution=execution, rngs=rngs
-        )
-    )
-    params, _ = model.init(jax.random.key(0))
-    params = jax.tree.map(lambda leaf: random.normal(0, 0.3, leaf.shape).astype("float32"), params)
+    spec, trainer = experiment.data.spec(), trainer_of(theirs, experiment)
+    model = built(experiment.model, vocabulary_size=spec.vocabulary_size)
+    params = drawn(model, 0.3)
     embedding, similarity = params["embedding"], params["similarity"]
     characters = embedding["characters"]
     named = {
@@ -240,7 +215,7 @@ def test_both_sides_of_squad_have_one_network_and_metric():
             named[f"{place}.weight_hh_l0"] = lstm["state_kernel"].T
             named[f"{place}.bias_ih_l0"] = lstm["bias"]
             named[f"{place}.bias_hh_l0"] = np.zeros_like(lstm["bias"])
-    trainer.model.load_state_dict({name: torch.tensor(array) for name, array in named.items()})
+    load(trainer.model, named)
     arrays = {n: np.asarray(a)[:40] for n, a in experiment.data.load("eval").items()}
     on_device = {name: jax.numpy.asarray(array) for name, array in arrays.items()}
     sides = [Tokens(on_device[n], on_device[f"{n}_characters"]) for n in ("context", "question")]
@@ -254,10 +229,7 @@ def test_both_sides_of_squad_have_one_network_and_metric():
     assert found.tolist() == np.asarray(best_spans(ours[0], ours[1], 3)).tolist()
 
 
-@pytest.mark.compiles
-@pytest.mark.parity
 def test_both_sides_of_detection_have_one_network_loss_and_search():
-    torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
     from benchmarks import pytorch_cells as theirs
     from dawnjax.input_pipeline.datasets.synthetic import SyntheticObjects
     from dawnjax.models import boxes
@@ -267,10 +239,8 @@ def test_both_sides_of_detection_have_one_network_loss_and_search():
     data = SyntheticObjects(num_train_examples=8, num_eval_examples=8, objects_an_image=6)
     experiment = dataclasses.replace(theirs.EXPERIMENT, data=data)
     spec, random, model = data.spec(), np.random.default_rng(0), experiment.model
-    trainer = theirs.Trainer(experiment, pytorch_settings.SETTINGS["eager"])
-    execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
-    arguments = {"image_shape": spec.image_shape, "num_classes": 3, "execution": execution}
-    pure = pure_model(lambda rngs: model.build(**arguments, rngs=rngs))
+    trainer = trainer_of(theirs, experiment)
+    pure = built(model, image_shape=spec.image_shape, num_classes=3)
     params, _ = pure.init(jax.random.key(0))
     params = jax.tree.map(lambda leaf: leaf + random.normal(0, 0.05, leaf.shape), params)
     named = {}
@@ -284,9 +254,7 @@ def test_both_sides_of_detection_have_one_network_loss_and_search():
         for number, layer in params["heads"][head].items():
             named[f"{head}.{number}.weight"] = layer["kernel"].transpose(3, 2, 0, 1)
             named[f"{head}.{number}.bias"] = layer["bias"]
-    trainer.model.load_state_dict(
-        {name: torch.tensor(np.asarray(array, np.float32)) for name, array in named.items()}
-    )
+    load(trainer.model, named)
     train = {name: np.asarray(array) for name, array in data.load("train").items()}
     images = trainer.normalized(torch.from_numpy(train["image"]))
     (codes, logits), _ = pure.apply(params, {}, images.permute(0, 2, 3, 1).numpy())
@@ -307,10 +275,7 @@ def test_both_sides_of_detection_have_one_network_loss_and_search():
     np.testing.assert_allclose(ours, found, atol=2e-4)
 
 
-@pytest.mark.compiles
-@pytest.mark.parity
 def test_both_sides_of_the_language_model_are_one_network():
-    torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
     from benchmarks import pytorch_language_model as theirs
     from dawnjax.input_pipeline.datasets.synthetic import SyntheticTokens
 
@@ -322,23 +287,18 @@ def test_both_sides_of_the_language_model_are_one_network():
     )
     spec, rows = data.spec(), data.load("train")["tokens"][np.arange(4)].astype(np.int32)
     rows[0, 7] = spec.separator  # a document that begins within a row
-    execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
-    arguments = experiment.task.model_arguments(spec)
-    model = pure_model(
-        lambda rngs: experiment.model.build(**arguments, execution=execution, rngs=rngs)
-    )
+    model = built(experiment.model, **experiment.task.model_arguments(spec))
     params, _ = model.init(jax.random.key(0))
     # What begins at zero shows nothing.
     random = np.random.default_rng(0)
     params = jax.tree.map(lambda leaf: leaf + 0.1 * random.normal(size=leaf.shape), params)
     module = model.bind(params, {})
-    setting: Any = types.SimpleNamespace(execution=execution, spec=spec)
+    setting: Any = types.SimpleNamespace(execution=EXECUTION, spec=spec)
     losses, count = experiment.task.loss(module, {"tokens": jax.numpy.asarray(rows)}, None, setting)
     leaves = jax.tree_util.tree_leaves_with_path(params)
     arrays = {"/".join(str(entry.key) for entry in path): np.asarray(a) for path, a in leaves}
     network = theirs.Network(experiment, spec)
-    state = {name: torch.tensor(array) for name, array in theirs.renamed(arrays).items()}
-    network.load_state_dict(state)
+    load(network, theirs.renamed(arrays))
     with torch.inference_mode():
         theirs_sum = network(torch.tensor(rows, dtype=torch.int64)).sum()
     assert float(losses) / count == pytest.approx(float(theirs_sum) / count, rel=2e-6)

@@ -3,14 +3,16 @@
 import importlib.util
 import os
 import re
-import shutil
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from dawnjax.__main__ import COMMANDS
+from dawnjax.__main__ import main
+from dawnjax.config.experiment_modules import experiment_names
 
 TOP = Path(__file__).parents[2]
 AGENTS = TOP / "AGENTS.md"
@@ -18,36 +20,17 @@ SKILLS = sorted(TOP.glob("skills/*/SKILL.md"))
 PAGES = [AGENTS, *SKILLS]
 
 SMALL = "--num_epochs=3 --model.stage_sizes=1 --model.stage_widths=8 --evaluation.first_epoch=0"
-PRELUDE = f"""
-set -euo pipefail
-# A small network that soon reaches an easy target, few trials of it, and no profile that no
-# command reads.
-dawnjax() {{
-  local more=""
-  [[ "$1" == train ]] && more="$UNPROFILED"
-  [[ "${{2:-}}" == digits ]] && case "$1" in
-    train) more+=" {SMALL} --targets.0.value=0.1" ;;
-    study) more="{SMALL} --targets.0.value=0.1 --seeds=2" ;;
-  esac
-  {sys.executable} -m dawnjax "$@" $more
-}}
-python() {{ {sys.executable} "$@"; }}
-# The suite runs the tests themselves: here they are found, below.
-pytest() {{ printf '%q ' "$@" >> tests_to_find; echo >> tests_to_find; }}
-"""
-FINDS = """
-import pathlib, shlex, sys, pytest
-for line in pathlib.Path(sys.argv[1], "tests_to_find").read_text().splitlines():
-    status = pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", *shlex.split(line)])
-    assert status == 0, (line, status)
-"""
+EASY = [*SMALL.split(), "--targets.0.value=0.1"]
+"""Flags of a small network that soon reaches an easy target."""
 
 
-def blocks(page: Path) -> list[str]:
-    """The blocks of commands, but for the one that installs."""
+def commands(page: Path) -> Iterator[str]:
+    """Lines of the page's blocks, but for the one that installs."""
     found = re.findall(r"^```sh( \w+)?\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
     has_compilers = importlib.util.find_spec("libtpu") is not None
-    return [text for kind, text in found if kind != " plan" or has_compilers]
+    for kind, text in found:
+        if "venv" not in text and (kind != " plan" or has_compilers):
+            yield from text.splitlines()
 
 
 def test_agents_md_is_short_and_claude_md_is_a_link_to_it():
@@ -62,34 +45,38 @@ def test_a_guide_has_its_name_and_when_to_take_it(page):
     assert re.search(r"^description: \w.{20,}", head, re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
-def test_links_and_paths_exist(page):
-    text = page.read_text()
-    for link in re.findall(r"\]\(([^)#]+)", text):
-        assert (page.parent / link).exists(), link
-    folders = "dawnjax|docs|tests|models|experiments|input_pipeline"
-    for path in re.findall(rf"`((?:{folders})/[^`]*)`", text):
-        if not re.search(r"NAME|ROOM|COMMAND|\s", path):
-            assert (TOP / path).exists(), path
+def check_tests(words: list[str]) -> None:
+    """Say if the tests of a line of pytest are there; the suite runs them itself."""
+    paths = [TOP / word for word in words if word.startswith("tests/")]
+    files = [file for path in paths for file in ([path] if path.is_file() else path.rglob("*.py"))]
+    assert paths and all(path.exists() for path in paths), words
+    # Rows of tables have names of experiments and of tasks.
+    texts = "".join(file.read_text() for file in [*files, *TOP.glob("tests/support/*.py")])
+    asked = words[words.index("-k") + 1] if "-k" in words else ""
+    for name in set(re.findall(r"\w+", asked)) - {"and", "or", "not"}:
+        assert name in texts or name in experiment_names(), name
 
 
-@pytest.mark.processes
+@pytest.mark.compiles
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
-def test_each_command_runs(page, tmp_path, compile_cache):
-    script = "".join(text for text in blocks(page) if "venv" not in text)
-    assert set(re.findall(r"^dawnjax (\w+)", script, re.MULTILINE)) <= set(COMMANDS)
-    environment = {**os.environ, "PYTHONPATH": str(TOP), "DAWNJAX_TEST_COSTS": ""}
-    is_read = "dawnjax profile" in script
-    environment["UNPROFILED"] = "" if is_read else "--profile.after_run=false"
-    done = subprocess.run(
-        [shutil.which("bash") or "bash", "-c", PRELUDE + script],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    if (tmp_path / "tests_to_find").exists():
-        finds = [sys.executable, "-c", FINDS, str(tmp_path)]
-        subprocess.run(finds, cwd=TOP, env=environment, timeout=500, check=True)
+def test_each_command_runs(page, tmp_path, monkeypatch, compile_cache):
+    """In this process; no profile is made that no command reads."""
+    monkeypatch.chdir(tmp_path)
+    lines = [*commands(page)]
+    for line in lines:
+        program, *words = shlex.split(line)
+        if program == "pytest":
+            check_tests(words)
+        elif "|" in words:
+            shell = f'dawnjax() {{ {sys.executable} -m dawnjax "$@"; }}; set -euo pipefail; {line}'
+            environment = {**os.environ, "PYTHONPATH": str(TOP)}
+            subprocess.run(["bash", "-c", shell], env=environment, check=True)
+        else:
+            assert program == "dawnjax"
+            command, name, *_ = words
+            more = [compile_cache] if command in ("train", "study") else []
+            if command == "train" and not any("dawnjax profile" in other for other in lines):
+                more.append("--profile.after_run=false")
+            if more and name == "digits":
+                more += [*EASY, *(["--seeds=2"] if command == "study" else [])]
+            assert main([*words, *more]) == 0, line

@@ -12,7 +12,7 @@ import pytest
 
 from dawnjax.errors import install
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.long, pytest.mark.processes]
 
 TOP = Path(__file__).parents[2]
 

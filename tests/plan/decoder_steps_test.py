@@ -46,7 +46,6 @@ def arranged(system="v6e:8", mesh=None, rows=24, length=8192, vocabulary=128_256
     [  # GFLOP a token in training, and of causal attention: 3 x 2 x multiply-adds, by hand
         ("llama_3_1_8b", 8192, 128_256, 45.03, 6.44),
         ("llama_3_1_70b", 8192, 128_256, 417.01, 32.21),
-        ("llama_3_1_405b", 8192, 128_256, 2422.5, 101.5),
         ("llama_2_70b", 4096, 32_000, 412.28, 16.11),
     ],
 )

@@ -34,8 +34,6 @@ def needs(num_bytes: float, system: str = "h100:8") -> Memory:
     [
         ("h100:8", 0.94, "yes"),
         ("h100:8", 0.96, "close"),  # the driver takes some
-        ("h100:8", 1.01, "no"),
-        ("v5p:8", 0.88, "yes"),
         ("v5p:8", 0.90, "close"),  # code and kernels took up to 1.13 times as much
         ("v5p:8", 1.01, "no"),
     ],
@@ -55,7 +53,7 @@ def affine(batch: int) -> Memory:
 LARGEST = int((0.95 * H100 - STATE) / EXAMPLE) // 8 * 8
 
 
-@pytest.mark.parametrize("start", [8, 64, 512, 4096, 10**6])
+@pytest.mark.parametrize("start", [8, 512, 10**6])
 def test_two_batches_give_a_line_and_a_third_checks_it(start):
     tried = []
 

@@ -1,7 +1,6 @@
 """`dawnjax plan`: its table, what it keeps, and wrong use."""
 
 import dataclasses
-import importlib.util
 import os
 import signal
 import sys
@@ -117,36 +116,6 @@ def test_two_tori_of_one_size_are_two_rows(monkeypatch, capsys):
     assert parse_system("v3:2x8").name == "v3:2x8" and parse_system("v3:4x4").name == "v3:32"
 
 
-@pytest.mark.compiles
-@pytest.mark.parametrize(
-    ("flag", "says"),
-    [
-        ("--on=k80:1", "no system 'k80'"),
-        ("--on=", "--on is missing"),
-        ("--batches=0", "not a whole number"),
-        ("--price_per_device_hour_usd=v9:1", "must be SYSTEM:USD"),
-        ("--price_per_device_hour_usd=v3:0", "above 0"),
-        ("--epochs=-1", "--epochs must be a number above 0"),
-        ("--memory --epochs=3", "--memory predicts neither time nor cost: leave out --epochs"),
-        ("--global_batch_sise=3", "did you mean --global_batch_size"),
-    ],
-)
-def test_wrong_use_gets_one_line(kept_programs, capsys, flag, says):
-    command = ["plan", "imagenet_resnet50_mlperf", "--on=v3:8", *flag.split()]
-    assert main(command) == 2
-    error = capsys.readouterr().err
-    assert says in error and error.count("\n") == 1
-
-
-@pytest.mark.compiles
-def test_without_the_compilers_one_line_says_what_to_install(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(compiled, "CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert main(["plan", "digits", "--on=v5e:4,h100:8"]) == 1
-    text = capsys.readouterr().out
-    assert text.count('pip install "dawnjax[plan]"') == 2
-
-
 def test_epochs_from_runs_are_of_one_experiment(tmp_path):
     digits = {"suite": "dawnjax", "benchmark": "digits"}
     file = tmp_path / "runs.jsonl"
@@ -198,41 +167,37 @@ def test_a_compiler_ends_with_its_parent(monkeypatch, tmp_path):
     assert answer["seen"] == ["v3:2x2", signal.SIGKILL, True, True]
 
 
+@pytest.mark.parametrize("price", ["v9:1", "v3:0"])
+def test_a_price_is_of_a_system_and_above_0(capsys, price):
+    assert main(["plan", "digits", "--on=v3:8", f"--price_per_device_hour_usd={price}"]) == 2
+    assert f"={price} must be SYSTEM:USD, such as v5e:1.2, and above 0" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
-    ("flags", "status", "says"),
+    ("flags", "says"),
     [
-        (["digits", "--mesh.model=2"], 2, "mesh.model=2 must be 1"),
-        (["digits", "--mesh.fsdp=3"], 1, "mesh.fsdp=3 does not divide 8 devices"),
+        (["digits", "--mesh.fsdp=3"], "mesh.fsdp=3 does not divide 8 devices"),
         (
-            ["digits", "--batches=60", "--batch_norm_group_size=4"],
-            1,
+            ["digits", "--batches=60", "--batch_norm_group_size=4", "--memory"],
             "=60 is not a multiple of 8 devices",
         ),
-        (["c4_llama31_8b", "--batches=4"], 1, "8 devices: --search=mesh finds meshes"),
+        (["c4_llama31_8b", "--batches=4"], "8 devices: --search=mesh finds meshes"),
     ],
 )
-@pytest.mark.parametrize("more", [[], ["--memory"]], ids=["times", "memory"])
-def test_what_train_refuses_is_refused_before_a_compiler_is_asked(
-    monkeypatch, capsys, flags, status, says, more
-):
+def test_what_train_refuses_is_refused_before_a_compiler_is_asked(monkeypatch, capsys, flags, says):
     monkeypatch.setattr(compilers, "environment", lambda _: pytest.fail("a compiler is asked"))
-    assert main(["plan", *flags, *more, "--on=h100:8"]) == status
+    assert main(["plan", *flags, "--on=h100:8"]) == 1
     out, err = capsys.readouterr()
     assert says in out + err and (out + err).count("\n") == 1
 
 
-def test_keys_in_a_ring_are_another_program(capsys):
+def test_keys_in_a_ring_are_another_program():
     flags = ["--experiment=c4_llama31_8b", "--mesh.context=2"]
     apart, ring = (
         parse_request("plan", argv)[0] for argv in (flags, [*flags, "--context_keys=ring"])
     )
     spec, _ = compiled.spec_of(apart.experiment.data)
     assert compiled.identity_of(apart, spec) != compiled.identity_of(ring, spec)
-    assert main(["plan", "c4_llama31_8b", "--on=v5p:64", "--context_keys=ring"]) == 2
-    error = capsys.readouterr().err
-    assert (
-        "context_keys" in error and "one device makes no ring" in error and error.count("\n") == 1
-    )
 
 
 @pytest.mark.processes

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import json
 import math
-from pathlib import Path
 
 import jax
 import pytest
@@ -41,19 +40,15 @@ PERFECT = Efficiency(
     [
         ("v3:8", 8, 1, "2x2"),
         ("v3:32", 32, 4, "4x4"),
-        ("v5e:8", 8, 1, "2x4"),
         ("v5e:16x16", 256, 64, "16x16"),  # VMs of 4 chips
         ("v4:8", 8, 2, "2x2x2"),
         ("v7x:8", 8, 1, "2x2x1"),
-        ("h100:8", 8, 1, "1x1x8"),
         ("h100:64", 64, 8, "1x8x8"),
         ("dgx2:16", 16, 1, "1x1x16"),
         # Google's names count cores on v2 to v4, v5p and v7x, and chips on v5e and v6e.
         ("v3-32", 32, 4, "4x4"),
         ("v4-32", 16, 4, "2x2x4"),
         ("v5p-128", 64, 16, "4x4x4"),
-        ("tpu7x-128", 128, 16, "4x4x4"),
-        ("v5litepod-16", 16, 4, "4x4"),
         ("v6e-8", 8, 1, "2x4"),
     ],
 )
@@ -70,15 +65,13 @@ def test_a_size_counts_devices_and_gives_the_torus(text, num_devices, num_hosts,
     ("text", "says"),
     [
         ("v5", "did you mean"),
-        ("k80:8", "no system 'k80'"),
         ("v3:7", "a chip has 2$"),
         ("v5e:12", "give the torus in chips"),
         ("v5e:2x2x2", "2 axes"),
         ("h100:12", "give a multiple of 8, the devices of a host"),
         ("h100:2x4", "number of devices"),
-        ("v5e:99999", "1 to 256 devices"),
-        ("v5e:999999", "number of devices"),
         ("v5p-7", "a chip has 2 cores"),
+        ("v5e:99999", "1 to 256 devices"),
         ("h100-8", "name GPUs like h100:8"),
     ],
 )
@@ -94,26 +87,8 @@ def test_every_system_has_its_numbers_and_a_source():
         assert system.device.platform == "tpu" or system.network_bytes_per_second > 0
 
 
-def test_described_gpus_have_the_units_of_xla_s_own_descriptions():
-    """Source: OpenXLA, `target_config/specs`; an A100 has half of an H100's a core."""
-    table = Path(compilers.__file__).parent / "gpus.csv"
-    units = {
-        row["compiler"]: (int(row["cores"]), int(row["fpus_per_core"]))
-        for _, row in records.csv_rows(table, ("compiler", "source"))
-    }
-    assert units["a100"] == (108, 64) and units["v100"] == (80, 64)
-    assert units["h100"] == units["h200"] == (132, 128) and units["b200"] == (148, 128)
-
-
 def all_reduce(group_size, num_bytes, runs=1):
     return Exchange("all-reduce", group_size, num_bytes, runs, group_stride=1)
-
-
-def test_a_tpu_says_its_chips_and_cores():
-    assert parse_system("v5p:128").described == "v5p:128 (128 chips, 256 cores)"
-    assert parse_system("v3-32").described == "v3:32 (16 chips, 32 cores)"
-    assert parse_system("v5litepod-16").described == "v5e:16 (16 chips, 16 cores)"
-    assert parse_system("h100:8").described == "h100:8"
 
 
 def test_an_all_reduce_sends_each_byte_twice():
@@ -150,19 +125,14 @@ def test_a_chip_s_two_devices_share_what_its_links_bring():
         ("v5p:4x4x4", 4, 160, 3),
         ("v5p:4x4x4", 16, 320, 6),
         ("v5p:4x4x4", 64, 480, 9),
-        ("v5p:4x4x8", 8, 160, 7),
         # Less than a cube is a mesh: each axis has half of its links.
         ("v5p:2x2x4", 4, 80, 3),
         ("v5p:2x4x4", 16, 160, 6),
-        ("v5p:2x4x4", 32, 240, 7),
-        ("v4:2x4x4", 16, 80, 6),
         # Two of four chips in a row are no ring.
         ("v5p:4x4x4", 2, 80, 1),
         # v5e: 200 GB/s one way over two axes, 80 of each; an axis of 16 alone is a ring.
         ("v5e:16x16", 256, 160, 30),
         ("v5e:8x16", 128, 120, 22),
-        ("v5e:8x16", 8, 40, 7),
-        ("v5e:8x8", 64, 80, 14),
     ],
 )
 def test_a_group_has_the_links_of_its_axes_and_rings_where_the_slice_wraps(
@@ -476,20 +446,12 @@ def test_a_product_without_a_default_tile_is_compiled_without_triton(refuses_tri
     assert tried == [{"a": 1}, {"a": 1, "xla_gpu_enable_triton_gemm": False}]
 
 
-def test_another_refusal_of_the_compiler_is_not_tried_again(refuses_triton, tmp_path):
-    tried = refuses_triton("RESOURCE_EXHAUSTED: Out of memory")
-    with pytest.raises(jax.errors.JaxRuntimeError, match="Out of memory"):
-        worker.program_of(None, {}, tmp_path)
-    assert tried == [{}]
-
-
 @pytest.mark.parametrize(
     ("system", "says"),
     [
         ("v100:8", ["a run needs JAX with CUDA 12"]),
         ("gb300:8", ["compiled for the chip of NVIDIA B200"]),
         ("a100:8", []),
-        ("v5e:8", []),
     ],
 )
 def test_a_gpu_that_a_run_compiles_otherwise_is_named(system, says):

@@ -2,11 +2,9 @@
 
 import shutil
 
-import pytest
 from made_race import write_entry
 
 from dawnjax.__main__ import main
-from dawnjax.errors import ConfigError
 from dawnjax.race import board
 from dawnjax.race.entry import read_entry
 from dawnjax.race.verdicts import Beside, JudgedEntry, JudgedTrial, SideResult, write_verdict
@@ -77,16 +75,3 @@ def test_a_verdict_on_another_recipe_is_none(tmp_path):
     shutil.rmtree(folder)
     write_entry(tmp_path, changes="num_epochs=9,")
     assert rows(tmp_path) == [("", "mine", "not yet judged")]
-
-
-def test_a_damaged_verdict_and_an_empty_folder_are_one_line(tmp_path):
-    with pytest.raises(ConfigError, match="has no entry"):
-        board.read_board(tmp_path)
-    folder, _ = write_entry(tmp_path)
-    (folder.parent / "verdicts").mkdir()
-    (folder.parent / "verdicts" / "mine.json").write_text("{}")
-    with pytest.raises(
-        ConfigError,
-        match=r"mine.json is not a verdict \(Object missing required field name\); remove",
-    ):
-        board.read_board(folder.parent)

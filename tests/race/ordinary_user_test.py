@@ -29,7 +29,8 @@ def test_programs_in_pytorch_as_an_ordinary_user():
 @AS_ROOT
 @pytest.mark.long
 def test_the_whole_guide_and_the_other_cheats_as_an_ordinary_user():
-    passes(pytest_as_user("long", HERE / "guide_test.py", HERE / "recipes_test.py"))
+    names = ("guide_test", "recipes_test", "programs_test")
+    passes(pytest_as_user("long", *(HERE / f"{name}.py" for name in names)))
 
 
 def passes(done):

@@ -1,9 +1,7 @@
 """Programs of any framework, judged by their answers: here of NumPy, in real sandboxes."""
 
 import dataclasses
-import json
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +11,10 @@ from told import result_in
 
 from dawnjax.__main__ import main
 from dawnjax.errors import ConfigError
-from dawnjax.input_pipeline.reading.renamed import new_names
 from dawnjax.models.configs.resnet import ResNet
-from dawnjax.race import judge, sandbox, submit, tracks
+from dawnjax.race import judge, submit, tracks
 from dawnjax.race.entry import read_entry
-from dawnjax.race.handover import Handover
-from dawnjax.race.heats import Course, Side
+from dawnjax.race.heats import Side
 from dawnjax.race.rules import RuleError
 from dawnjax.race.sandbox import LimitError
 
@@ -29,21 +25,6 @@ def program_of_the_guide() -> str:
     found = re.search(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
     assert found is not None
     return found[1]
-
-
-@pytest.fixture
-def course(tmp_path):
-    skip_as_root()
-    sandbox.check()
-    track = tracks.read_track("digits")
-    experiment, spec = tracks.data_at(track, None)
-    made = Course(
-        track=track,
-        handover=Handover(experiment.data, spec, tmp_path / "closed"),
-        work=tmp_path / "work",
-    )
-    made.work.mkdir()
-    return made
 
 
 def ran(course, text):
@@ -90,19 +71,14 @@ def done(): print("done", flush=True); time.sleep(9)
     ("code", "outcome"),
     [
         ("save(logits[:9]); done()", r"float32 \[9, 10\], wanted float32 \[897, 10\]"),
-        ("save(logits.astype('f8')); done()", "is float64"),
         ("save(np.array([print] * 897), allow_pickle=True); done()", "holds Python objects"),
-        ("os.truncate(os.open(f'{out}/logits.npy', 66), 10); done()", "cannot be read"),
         (
             "file = open(out + '/logits.npy', 'wb'); file.write(b'\\x93NUMPY\\1\\0\\xff\\0');"
             "file.write(b'(' * 255); file.close(); done()",
             "is not a .npy file",
         ),
-        ("done()", "no weights were saved"),
         ("save(logits); done()", 0.0),  # all classes are equal: none is an answer
         ("save(logits + np.nan); done()", 0.0),
-        ("save(logits + np.inf); done()", 0.0),
-        ("save(logits + 1e12); done()", 0.0),
         # It says that it is done, and answers after that.
         ("print('done', flush=True); time.sleep(1); save(logits)", "no weights were saved"),
     ],
@@ -126,47 +102,11 @@ def test_whoever_remembers_the_true_classes_is_at_chance(course):
     assert not weights.reached and weights.quality is not None and weights.quality < 0.7
 
 
-CARRIES = """
-import os
-carried = "/race/source/weights.npy"
-if os.path.exists(carried):
-    weights = np.load(carried)
-else:
-    WEIGHTS
-np.save(out / "weights.npy", weights)
-"""
-
-
-def test_weights_that_were_carried_from_an_earlier_run_are_at_chance_in_another_round(course):
-    """By whatever way they came, and with a first loss as good as theirs."""
-    head, learns, tail = re.split(r"(?m)^(weights = .*)\n", program_of_the_guide())
-    text = head + CARRIES.replace("WEIGHTS", learns) + tail
-    source = course.work / "source"
-    source.mkdir()
-    (source / "run.py").write_text(text)
-    side = Side(name="mine", experiment={}, sources=source, main="run.py")
-    qualities, names = [], [course.handover.new_round()] * 2
-    for number in range(3):
-        if number == 2:  # classes of the next round, of which fewer than three keep their names
-            names.append(course.handover.new_round())
-            spec = tracks.data_at(course.track, None)[1]
-            while (new_names(spec, names[0])[1] == new_names(spec, names[2])[1]).sum() > 2:
-                names[2] = course.handover.new_round()
-        heat = course.run(side, 7, names[number], number)
-        if number == 0:
-            shutil.copy(heat.saved / "weights.npy", source)
-        qualities.append(course.measure(side, [heat]).weights[0].quality)
-    learnt, again, other = qualities
-    assert learnt > 0.97 and again == learnt  # the same names: what was carried works
-    assert other < 0.3
-
-
 @pytest.mark.parametrize(
     ("code", "fault"),
     [
         ("save(logits + 1); time.sleep(30)", ""),  # it says nothing: what is there counts
         ("time.sleep(30); save(logits); done()", "no weights were saved"),
-        ("print(flush=True); time.sleep(9); save(logits)", "no weights were saved"),
     ],
 )
 @pytest.mark.waits
@@ -181,55 +121,12 @@ def test_at_a_budget_of_seconds_a_run_is_ended_and_what_it_saved_is_measured(cou
     ("code", "line"),
     [
         ("os.symlink('/race/data/train_label.npy', f'{out}/logits.npy'); done()", "a special file"),
-        ("os.mkfifo(f'{out}/logits.npy'); done()", "a special file"),
         ("os._exit(3)", "it ended"),
-        ("print('finished', flush=True); time.sleep(9)", "other than the expected line"),
     ],
 )
 def test_a_program_that_breaks_its_word_is_refused(course, code, line):
     with pytest.raises(LimitError, match=line):
         ran(course, HEAD + code)
-
-
-LOOKS = """
-import json, os, sys, time
-import numpy as np
-data, out = sys.argv[1:3]
-def held(): return sorted(os.listdir(data))
-before = held(); print("ready", flush=True); input()
-told = {"before": before, "after": held(), "label": np.load(f"{data}/train_label.npy").tolist(),
-        "image": np.load(f"{data}/train_image.npy").sum((1, 2, 3)).tolist()}
-print(json.dumps(told), flush=True); time.sleep(9)
-"""
-
-
-GIVEN = ("eval_image", "train_image", "train_label")
-
-
-def test_a_program_sees_no_true_class_and_other_names_each_round(course):
-    seen = []
-    for number in range(2):
-        source = course.work / "source"
-        source.mkdir(exist_ok=True)
-        (source / "run.py").write_text(LOOKS)
-        data = course.work / f"data_{number}"
-        course.handover.new_round()
-        course.handover.describe(data)
-        walls = sandbox.Walls(limits=course.track.limits, binds={"data": data, "source": source})
-        arguments = ["-P", "/race/source/run.py", "/race/data", "/race/run", "1"]
-        with sandbox.boxed(walls, arguments) as process:
-            process.expect(b"ready")
-            course.handover.hand_over(data, with_inputs=True)
-            process.tell(b"go")
-            seen.append(json.loads(process.hear()))
-    for told in seen:
-        assert told["before"] == ["data.json"]
-        assert told["after"] == ["data.json", *(f"{it}.npy" for it in GIVEN)]
-    # The same images in another order, and the same classes under other names.
-    assert sorted(seen[0]["image"]) == sorted(seen[1]["image"])
-    assert seen[0]["image"] != seen[1]["image"]
-    counts = [np.bincount(told["label"]).tolist() for told in seen]
-    assert sorted(counts[0]) == sorted(counts[1]) and seen[0]["label"] != seen[1]["label"]
 
 
 def test_a_program_is_submitted_with_its_modules_and_races_where_it_may(tmp_path):
@@ -250,6 +147,7 @@ def test_a_program_is_submitted_with_its_modules_and_races_where_it_may(tmp_path
         submit.submit(folder, track="digits", out=tmp_path / "entries" / "large")
 
 
+@pytest.mark.long
 @pytest.mark.processes
 @pytest.mark.usefixtures("quick_compilation")
 def test_a_program_is_verified_beside_the_baseline_and_stands_on_the_board(

@@ -4,14 +4,12 @@ import dataclasses
 
 import pytest
 from made_race import write_entry
-from ordinary_user import skip_as_root
 
 from dawnjax.checkpointed.judged_weights import NO_WEIGHTS
 from dawnjax.config.config_json import to_json
 from dawnjax.models.configs.resnet import ResNet
-from dawnjax.race import sandbox, tracks
-from dawnjax.race.handover import Handover
-from dawnjax.race.heats import Course, Side
+from dawnjax.race import tracks
+from dawnjax.race.heats import Side
 
 pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("quick_compilation")]
 
@@ -25,18 +23,6 @@ class Signs(Sgd):
         ACT
         return optax.sgd(rate, momentum=0.9)
 """
-
-
-@pytest.fixture
-def course(tmp_path):
-    skip_as_root()
-    sandbox.check()
-    track = tracks.read_track("digits")
-    experiment, spec = tracks.data_at(track, None)
-    handover = Handover(experiment.data, spec, tmp_path / "closed")
-    made = Course(track=track, handover=handover, work=tmp_path / "work")
-    made.work.mkdir()
-    return made
 
 
 def ran(course, tmp_path, act="pass", more=""):

@@ -79,12 +79,7 @@ SIGNS = "optimizer=Signs(base_learning_rate=0.1),"
         ({"changes": f"xla_options=('--xla={WEIGHTS}',),"}, "at most 10,000 are allowed"),
         ({"changes": "model=Mine(),", "more": MODEL}, "code: model=mine: the weights are measured"),
         ({"changes": "data=own.Digits(split_seed=1),"}, "track: data.split_seed is 1, and"),
-        ({"changes": "targets=(own.Target(value=0.5),),"}, "track: targets.0.value is 0.5"),
         ({"changes": "max_seconds=5.0,"}, "begin with: dawnjax race new NAME --track=digits"),
-        (
-            {"changes": "task=own.Classification(test_time_augmentation='flip'),"},
-            "track: task.test_time_augmentation is 'flip'",
-        ),
     ],
 )
 def test_a_recipe_that_is_no_entry_is_refused_and_nothing_is_written(tmp_path, fields, line):
@@ -144,19 +139,6 @@ def test_a_part_that_an_entry_leaves_out_is_what_a_run_takes(tmp_path):
     assert fault_of(folder).startswith("track: evaluation.every_epochs is ")
     change(folder, experiment={**fields, "data": {**fields["data"], "gone": 1}})
     assert "has no field 'gone'; another version wrote it" in fault_of(folder)
-
-
-def test_a_damaged_entry_is_one_line(tmp_path):
-    folder, _ = write_entry(tmp_path)
-    change(folder, experiment={"num_epochs": 3})
-    assert "code: task=None, model=None, data=None: the weights" in fault_of(folder)
-    for fields in ({"experiment": {}}, {"source": "../../usr/bin/x.py"}):
-        change(folder, **fields)
-        assert "is neither a recipe nor a program" in fault_of(folder)
-    (folder / "entry.json").write_text("[]")
-    assert "is not a description of an entry" in fault_of(folder)
-    (folder / "entry.json").unlink()
-    assert "is not an entry: it has no entry.json" in fault_of(folder)
 
 
 @pytest.mark.parametrize("name", tracks.track_names())

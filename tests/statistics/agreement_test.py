@@ -14,7 +14,6 @@ from dawnjax.study.design import Study, StudyFolder, arms_of, trials_of
 FIRST = (20.0, 20.0, 25.0, 30.0, 25.0)
 SECONDS = {
     "faster": (10.0, 10.0, 15.0, 10.0, 15.0),
-    "undecided": (20.0, 20.0, 25.0, 25.0, 25.0),
     "few": (10.0, 10.0, 15.0),
 }
 

@@ -73,7 +73,7 @@ def test_the_line_of_the_worse_side_errs_too():
         assert found.low < 0 < found.high
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 def test_equal_sides_have_no_speedup(seed):
     """Their means are summed in two ways, which differ in the last digit."""
     same = curve([1, 2, 3, 4], 0.1, seed, count=20)

@@ -5,8 +5,6 @@ import math
 import numpy as np
 import pytest
 from each_change import rows
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from made_entries import entry_of, make_entry, make_trial
 from scipy import stats
 
@@ -265,32 +263,6 @@ def test_unknown_time_of_a_failed_trial_leaves_expected_time_unknown():
     assert expected_of([10.0, None], [10.0, None]) is None
 
 
-@settings(max_examples=30, deadline=None)
-@given(st.lists(st.floats(0.5, 1e6), min_size=2, max_size=8), st.floats(0.1, 100))
-def test_intervals_hold_the_estimate_and_scale(times, factor):
-    estimate = mean_of(times, times)
-    scaled = mean_of([factor * t for t in times], [factor * t for t in times])
-    assert estimate is not None and scaled is not None
-    assert estimate.low is not None and estimate.high is not None
-    assert scaled.low is not None and scaled.high is not None
-    assert estimate.low <= estimate.value * (1 + 1e-9)
-    assert estimate.value <= estimate.high * (1 + 1e-9)
-    assert scaled.low == pytest.approx(factor * estimate.low, rel=1e-6)
-    assert scaled.high == pytest.approx(factor * estimate.high, rel=1e-6)
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.lists(st.tuples(st.floats(1, 1e5), st.booleans()), min_size=1, max_size=12))
-def test_expected_time_is_at_least_the_mean_of_those_that_reached(trials):
-    seconds = [time if reached else None for time, reached in trials]
-    summary = figures_of(seconds, [time for time, _ in trials])
-    if summary.reached:
-        assert summary.expected_seconds is not None and summary.mean_seconds is not None
-        assert summary.expected_seconds >= summary.mean_seconds * (1 - 1e-12)
-    else:
-        assert summary.expected_seconds is None
-
-
 def test_stability_table_of_few_and_no_trials():
     table = stability_table(
         [
@@ -307,16 +279,15 @@ def test_stability_table_of_few_and_no_trials():
     assert row["mean_seconds"] == 0.0  # as DAWNBench has it, whose first row may be at 0 hours
 
 
-@pytest.mark.parametrize("trials", [2, 3, 4])
-def test_few_trials_have_their_range_and_no_interval(trials):
-    times = [10.0 + number for number in range(trials)]
+def test_few_trials_have_their_range_and_no_interval():
+    times = [10.0, 11.0, 12.0]
     stability = figures_of(times, times)
     mean, expected = stability.mean_interval, stability.expected_interval
     assert mean is not None and (mean.low, mean.high) == (times[0], times[-1])
-    assert mean.level is None and mean.ends == f"range of {trials}"
+    assert mean.level is None and mean.ends == "range of 3"
     assert expected is not None and expected.value > 0 and expected.low is expected.level is None
     (row,) = stability_table([entry_of(times)]).records()
-    assert row["mean_seconds_ends"] == f"range of {trials}"
+    assert row["mean_seconds_ends"] == "range of 3"
     assert (row["mean_seconds_low"], row["mean_seconds_high"]) == (times[0], times[-1])
     assert isinstance(row["cv"], float) and isinstance(row["expected_seconds"], float)
     assert row["expected_seconds_low"] is None and row["expected_seconds_high"] is None

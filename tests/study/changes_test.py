@@ -85,7 +85,7 @@ def test_epochs_that_are_all_the_same_fall_on_the_grid_of_evaluations():
     assert change.low is not None and change.low < 1.0
 
 
-@pytest.mark.parametrize("seconds", ["nan", "-1", "inf", "soon"])
+@pytest.mark.parametrize("seconds", ["nan", "soon"])
 def test_an_op_of_no_time_is_one_line(seconds, tmp_path):
     side = side_with(tmp_path / "a", hosts=[{"utilization": {"window": "after"}}])
     table = tmp_path / "a" / "profile" / "process_00000" / "after" / "ops.csv"

@@ -1,7 +1,6 @@
 """Trials that other work on their machine disturbed: named, and judged with and without."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -100,19 +99,6 @@ def test_pairs_stay_pairs_without_a_disturbed_trial(tmp_path, capsys):
         )
         assert whole["is_paired"] and whole["trials"] == [6, 6]
         assert without["is_paired"] and without["trials"] == [5, 5]
-
-
-def test_a_ladder_of_times_names_them(folders, capsys):
-    pairs = []
-    for size in range(3):
-        for name in "ab":
-            shutil.copytree(folders / name, folders / f"{name}{size}")
-            pairs.append(f"{folders}/{name}{size}")
-    said = "took much of the machine's processor time in B seed 3 (12 %)"
-    for unit, is_named in (("seconds", True), ("steps", False)):
-        flags = ["--sizes=1,2,3", f"--at={unit}=10"]
-        assert main(["compare", "--ladder", *pairs, *flags]) == 0
-        assert (f"caution: at 2 other work {said}" in capsys.readouterr().out) == is_named
 
 
 def test_a_gate_of_disturbed_trials_alone_decides_nothing(folders, capsys):

@@ -122,15 +122,3 @@ def test_a_trial_on_other_devices_than_the_arm_s_first_ends_a_study(tmp_path, mo
     assert len([next(ran), next(ran)]) == 2
     with pytest.raises(RunError, match="ran with devices=4, and another trial of the arm with 8"):
         next(ran)
-
-
-def test_what_holds_for_several_arms_is_said_once(tmp_path):
-    study, of_arms, ordered = made_study(tmp_path, {"3": [10.0], "4": [11.0], "5": [9.0]})
-    for plan in ordered:
-        if plan.seed == 0 and plan.arm is not of_arms[0]:
-            write_run(plan.directory(tmp_path), device_kind="tpu v5")
-    found = figures(study, of_arms, trials_over(ordered, tmp_path, {}), tmp_path)
-    both = "num_epochs=4, num_epochs=5"
-    why, elsewhere = (line for line in text_of(found).splitlines() if both in line)
-    assert why.startswith(f"{both} (B) beside num_epochs=3 (A): the study first looks after")
-    assert elsewhere.startswith(f"arms {both}: only it ran with 8 x tpu v5")

@@ -6,13 +6,12 @@ import json
 import numpy as np
 import pytest
 from made_runs import write_run
-from made_studies import DIGITS
 
 from dawnjax import analysis
 from dawnjax.__main__ import main
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.study.axes import Axis, axis_of
-from dawnjax.study.design import Arm, Study, StudyFolder, TrialPlan, arms_of, trials_of
+from dawnjax.study.design import Arm, Study, StudyFolder, TrialPlan, trials_of
 from dawnjax.study.figures import figures
 from dawnjax.study.reading import trials_over
 from dawnjax.study.search import run_search, search_figures, winner
@@ -207,23 +206,12 @@ def test_a_trial_that_chose_is_none_that_judges(searched):
         trials_over([judge], out, {})
 
 
-def test_a_report_shows_the_search(searched, tmp_path, capsys):
-    out = searched[2]
-    assert main(["report", str(out), f"--out={tmp_path / 'page'}"]) == 0
-    page = (tmp_path / "page" / "index.html").read_text()
-    assert "on seed 0, chose num_epochs=5; seeds 1 to 2, which did not choose it, judge it" in page
-    tables = tmp_path / "page" / "tables"
-    [judged] = json.loads((tables / "study_1.json").read_text())["rows"]
-    assert judged["expected_seconds"] == 20.0 and judged["config.num_epochs"] == 5
-    recipes = json.loads((tables / "study_1_recipes.json").read_text())["rows"]
-    assert [row["config.num_epochs"] for row in recipes] == [5, 3, 8]
-
-
 TINY = ["study", "--experiment=digits", "--tiny=true", "--tensorboard=false"]
 TINY += ["--model.stage_sizes=1", "--model.stage_widths=16", "--targets.0.value=0"]
 
 
 @pytest.mark.compiles
+@pytest.mark.usefixtures("kept_programs")
 def test_a_search_from_the_command_line_resumes_what_it_drew(tmp_path, compile_cache, capsys):
     pytest.importorskip("optuna", reason="Optuna is not installed")
     out = tmp_path / "s"
@@ -249,16 +237,3 @@ def test_a_search_from_the_command_line_resumes_what_it_drew(tmp_path, compile_c
         "recipe 1 was base_learning_rate=0.5; this version of Optuna draws"
         in capsys.readouterr().err
     )
-
-
-def test_the_arms_of_a_search_are_its_ends_until_it_draws():
-    axes = (RATE, "num_epochs=3,4,5")
-    study = Study(experiment="digits", kind="search", axes=axes, search="asha", trials=9)
-    names = [arm.name for arm in arms_of(study, (), DIGITS)]
-    rate = "base_learning_rate"
-    assert names == [
-        f"{rate}=0.01 num_epochs=3",
-        f"{rate}=1.0 num_epochs=3",
-        f"{rate}=0.01 num_epochs=4",
-        f"{rate}=0.01 num_epochs=5",
-    ]

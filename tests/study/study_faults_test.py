@@ -127,10 +127,8 @@ DISKS = [round(32 * 256 ** (number / 11)) for number in range(12)]
 """KiB: 12 sizes from 32 KiB to 8 MiB."""
 
 
-@pytest.mark.parametrize(
-    "sizes", [[DISKS[4]], pytest.param(DISKS, marks=pytest.mark.long)], ids=["one", "all"]
-)
-def test_a_small_disk_costs_no_trial_unsaid(sizes, expected, tmp_path, compile_cache, campaign):
+@pytest.mark.long
+def test_a_small_disk_costs_no_trial_unsaid(expected, tmp_path, compile_cache, campaign):
     tries = campaign(
         "study_disks",
         "a study on a disk of 32 KiB to 8 MiB, continued on one of 64 MiB",
@@ -138,7 +136,7 @@ def test_a_small_disk_costs_no_trial_unsaid(sizes, expected, tmp_path, compile_c
         "trial that did not fail counts once, with the same evaluations",
     )
     out = tmp_path / "disk" / "s"
-    for size in sizes:
+    for size in DISKS:
         with small_disk(out.parent, size) as grow:
             done = run(study(out, compile_cache))
             why = done.stderr[-300:] if "Traceback" in done.stderr else ""
@@ -155,9 +153,8 @@ def test_a_small_disk_costs_no_trial_unsaid(sizes, expected, tmp_path, compile_c
     tries.finish()
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_scaling_study_that_ends_leaves_no_trial(number, tmp_path, compile_cache):
     flags = ("--kind=scaling", "--devices=2", "--processes=2", "--num_epochs=4000")
     process = start(study(tmp_path / "s", compile_cache, *flags))

@@ -1,11 +1,9 @@
 """`dawnjax study`: its arms and their order, trials that are run once, figures, and wrong use."""
 
 import collections
-import itertools
 import json
 import os
 import subprocess
-import sys
 import time
 
 import numpy as np
@@ -67,7 +65,6 @@ def test_the_arms_of_each_kind():
     ("axes", "name"),
     [
         (("optimizer.base_learning_rate=0.1,0.2",), "base_learning_rate=0.1"),
-        (("optimizer.decay=0.1,0.2", "model.decay=3,4"), "optimizer.decay=0.1 model.decay=3"),
         (
             ("optimizer.base_learning_rate=0.1,0.2", "global_batch_size=32,64"),
             "base_learning_r…=0.1 global_batch_si…=32",
@@ -200,16 +197,6 @@ def test_a_study_from_the_command_line_goes_on_where_it_was(tmp_path, compile_ca
     assert json.loads((tmp_path / "s" / "result.json").read_text())["study"]["seeds"] == 3
 
 
-@pytest.mark.compiles
-@pytest.mark.usefixtures("kept_programs")
-def test_one_trial_alone(tmp_path, compile_cache, capsys):
-    command = [*TINY, "--seeds=2", compile_cache, f"--out={tmp_path / 's'}"]
-    assert main([*command, "--trial=1"]) == 0, "it is over, though its budget is spent"
-    assert [path.name for path in (tmp_path / "s").glob("trials/all/*")] == ["seed_1"]
-    assert main([*command, "--trial=2"]) == 2
-    assert "the study has trials 0 to 1" in capsys.readouterr().err
-
-
 def test_a_later_run_of_a_process_has_no_total():
     log = one_attempt()
     assert trial_of(log.events).total_seconds_to_accuracy is not None
@@ -239,50 +226,24 @@ def test_each_trial_of_a_process_has_its_own_clock(tmp_path, monkeypatch):
     assert ages == [7.0, 0.0]
 
 
-SEARCH = ["--axis=num_epochs=int(1,9)", "--search=random", "--trials=4"]
-
-
-def test_a_search_without_optuna_says_how_to_install_it(tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "optuna", None)
-    flags = ["--experiment=digits", f"--out={tmp_path}/s", *SEARCH]
-    assert main(["study", *flags]) == 2
-    line = capsys.readouterr().err
-    assert 'pip install "dawnjax[search]"' in line and line.count("\n") == 1
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.compiles
-@pytest.mark.usefixtures("kept_programs")
-def test_a_study_from_a_file(tmp_path, compile_cache, capsys):
-    file = tmp_path / "mine.py"
-    file.write_text(
-        "from dawnjax.study.design import Study\n"
-        "STUDY = Study(experiment='digits', seeds=1, flags=('--tiny=true',))\n"
+def test_a_study_from_a_file(tmp_path, capsys):
+    (tmp_path / "mine.py").write_text(
+        "from dawnjax.study.design import Study\nSTUDY = Study(experiment='digits', seeds=3)\n"
     )
-    assert (
-        main(["study", str(file), f"--out={tmp_path / 's'}", compile_cache, "--first_seed=4"]) == 0
-    )
-    assert (tmp_path / "s" / "trials" / "all" / "seed_4" / "result.json").exists()
+    argv = ["study", str(tmp_path / "mine.py"), f"--out={tmp_path / 's'}", "--trial=9"]
+    assert main(argv) == 2 and "the study has trials 0 to 2" in capsys.readouterr().err
 
 
 def test_the_folders_of_arms_differ():
     with pytest.raises(ConfigError, match="would share a folder"):
         arms(kind="grid", axes=("run_name=a b,a_b",))
-    many = list(itertools.islice(itertools.count(), 200))
-    study = Study(
-        experiment="digits", kind="grid", axes=(f"x={','.join(map(str, many))}",), seeds=100
-    )
-    with pytest.raises(ConfigError, match="exceed 10,000 trials"):
-        arms_of(study, (), DIGITS)
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"looks_made": [[10, 0.05], [5, 0.05]]}, "its looks are not increasing numbers of trials"),
-        ({"looks_made": [[5, 0.05], [5, 0.05]]}, "its looks are not increasing numbers of trials"),
         ({"looks": 5}, "looks=5: the first look would have 2 trials of each arm"),
-        ({"schema_version": 1}, "schema_version"),
         ({"arms": [{"name": 3}]}, r"arms\[0\].name"),
     ],
 )
@@ -307,12 +268,10 @@ RUN = {"seconds": 10.0, "num_devices": 1}
         ({"seed": 0, "run_id": "zero"}, "its seed is 0"),
         ({"seed": 1, "run_id": "zero"}, "it is a copy of"),
         ({"seed": 1, "identity": "b"}, "its experiment has the identity b, not a"),
-        ({"seed": 1, "options": {"gradient_norm": True}}, "gradient_norm=True"),
-        ({"seed": 1, "num_devices": 2}, "it ran on 2 devices"),
         ({"seed": 1, "mesh": {"fsdp": 1}}, "it ran with mesh=1 fsdp, and another trial of the arm"),
     ],
 )
-def test_a_run_of_another_recipe_seed_or_system_is_no_trial(tmp_path, strange, said, capsys):
+def test_a_run_of_another_recipe_seed_or_system_is_no_trial(tmp_path, strange, said):
     """As after a change of the experiment's file, or `cp -r seed_0 seed_1`."""
     study = Study(experiment="digits", kind="scaling", devices=(1,), seeds=2)
     of_arms = arms_of(study, (), DIGITS)
@@ -323,10 +282,6 @@ def test_a_run_of_another_recipe_seed_or_system_is_no_trial(tmp_path, strange, s
     with pytest.raises(RunError, match="seed_1 is not a trial of the study") as refused:
         trials_over((first, second), out, {})
     assert said in str(refused.value)
-    StudyFolder(out).write(study, of_arms)
-    assert main(["report", str(out), f"--out={tmp_path / 'page'}"]) == 0
-    assert "seed_1 is not a trial of the study" in capsys.readouterr().err
-    assert "Study rates" not in (tmp_path / "page" / "index.html").read_text()
 
 
 def test_an_arm_is_bound_to_what_made_its_first_trials(tmp_path):
@@ -338,8 +293,11 @@ def test_an_arm_is_bound_to_what_made_its_first_trials(tmp_path):
 
 MINE = """
 import dataclasses
-from dawnjax.own import load_experiment
-EXPERIMENT = dataclasses.replace(load_experiment("digits", is_tiny=True), name="mine")
+from dawnjax.own import ResNet, load_experiment
+EXPERIMENT = dataclasses.replace(
+    load_experiment("digits", is_tiny=True), name="mine",
+    model=ResNet(stage_sizes=(1,), stage_widths=(16,)),
+)
 """
 
 
@@ -397,10 +355,11 @@ def test_a_study_that_is_stopped_goes_on_and_a_trial_that_fails_stays(
 
 @pytest.mark.compiles
 @pytest.mark.usefixtures("kept_programs")
-def test_two_processes_do_not_run_one_study_or_one_trial(tmp_path, compile_cache, capsys):
+def test_one_trial_alone_which_two_processes_do_not_run(tmp_path, compile_cache, capsys):
     out = tmp_path / "s"
     command = [*TINY, "--seeds=2", compile_cache, f"--out={out}"]
-    assert main([*command, "--trial=1"]) == 0
+    assert main([*command, "--trial=1"]) == 0, "it is over, though its budget is spent"
+    assert [path.name for path in out.glob("trials/all/*")] == ["seed_1"]
     capsys.readouterr()
     with StudyFolder(out).locked():
         assert main(command) == 1
@@ -448,6 +407,7 @@ def test_a_scaling_study_takes_the_gpus_that_there_are(monkeypatch, tmp_path):
     assert "--platform=gpu" in commands[0] and "--devices_per_process=2" in commands[0]
 
 
+@pytest.mark.long
 @pytest.mark.compiles
 def test_trials_side_by_side_from_the_command_line(tmp_path, compile_cache, capfd):
     command = [*TINY, "--seeds=2", compile_cache, f"--out={tmp_path / 'out'}"]
