@@ -44,6 +44,13 @@ def test_entries_of_logs_stay_apart(imported, tmp_path, capsys):
     assert "other programs" in (tmp_path / "page" / "index.html").read_text()
 
 
+def test_logs_of_one_form_are_chosen(tmp_path, capsys):
+    sides = [write_side(tmp_path / name, normal(3.0, 0.1, 5, ord(name))) for name in "ab"]
+    (tmp_path / "a" / "x.csv").write_text("step,seconds,val_loss\n10,1,3\n100,10,2\n")
+    assert main(["compare", *map(str, sides), "--files=*.jsonl"]) == 0
+    assert "A  a: 5 trials" in capsys.readouterr().out
+
+
 def test_a_trial_that_diverged_stays_lost(tmp_path, capsys):
     """Without its last row, it would seem as good as it was before."""
     side = write_side(tmp_path / "a", normal(3.0, 0.02, 5))

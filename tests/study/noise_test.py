@@ -68,3 +68,17 @@ def test_equal_times_on_no_known_grid_tell_no_noise(tmp_path, capsys):
     times, quality = told["noise"]
     assert times["deviation"] is None and "took equal times" in times["lacks"]
     assert {row["margin"] for row in times["narrowest"]} == {None} and quality["deviation"]
+
+
+@pytest.mark.parametrize(
+    ("finals", "flags", "said"),
+    [
+        ([3.0], (), "the trials show no variation"),
+        ([3.0, 3.1], ("--target=2.0",), "fewer than two trials reached"),
+        ([3.0, 3.1], ("--at=steps=500",), "2 of 2 trials have no value there"),
+    ],
+)
+def test_what_tells_no_noise(tmp_path, capsys, finals, flags, said):
+    side = write_side(tmp_path / "a", finals)
+    assert main(["study", "--noise", str(side), *flags]) == 0
+    assert said in capsys.readouterr().out
