@@ -66,9 +66,6 @@ class ExampleOrder:
 
     def steps(self, start: int, count: int, batch_size: int) -> BatchIndices:
         """Examples of `count` steps from `start`, counted from 0; a batch may exceed the split."""
-        if start < 0 or count < 1 or batch_size < 1:
-            last = start + count - 1
-            raise ValueError(f"steps {start} to {last} of {batch_size} examples are out of range")
         return self.batches(start * batch_size, count, batch_size)
 
     def batches(self, first_position: int, count: int, batch_size: int) -> BatchIndices:

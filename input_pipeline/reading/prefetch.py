@@ -33,8 +33,6 @@ class Prefetch(Generic[Item]):
 
     def __init__(self, items: Iterable[Item], depth: int = 2) -> None:
         """Start the thread, which makes at most `depth` items ahead, the one under way included."""
-        if depth < 1:
-            raise ValueError(f"depth={depth} must be 1 or more")
         self.wait_seconds = 0.0
         self._room = threading.Semaphore(depth)
         # An item, or the error behind the last one.

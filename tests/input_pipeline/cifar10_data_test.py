@@ -1,16 +1,14 @@
 """CIFAR-10 from every form in which it is found."""
 
 import dataclasses
-import importlib
-import io
 import pathlib
 import pickle
-import tarfile
-import zipfile
 
 import cv2
 import numpy as np
 import pytest
+from packed import Files, write_folder, write_tar, write_zip
+from tfds_builders import build
 
 from dawnjax.__main__ import main
 from dawnjax.config.experiment_modules import load_experiment
@@ -24,8 +22,6 @@ TRAIN = RANDOM.integers(0, 256, (20, 32, 32, 3), np.uint8)
 TEST = RANDOM.integers(0, 256, (10, 32, 32, 3), np.uint8)
 TRAIN_LABELS = np.arange(20) % 10
 TEST_LABELS = np.arange(10)
-
-Files = dict[str, bytes]
 
 
 def planes(images: np.ndarray) -> np.ndarray:
@@ -74,22 +70,6 @@ def image_tree(suffix: str = ".png", root: str = "") -> Files:
     return files
 
 
-def write_folder(path: pathlib.Path, files: Files) -> pathlib.Path:
-    for name, content in files.items():
-        (path / name).parent.mkdir(parents=True, exist_ok=True)
-        (path / name).write_bytes(content)
-    return path
-
-
-def write_tar(path: pathlib.Path, files: Files, mode: str = "w:gz") -> pathlib.Path:
-    with tarfile.open(path, mode) as archive:  # type: ignore[call-overload]
-        for name, content in files.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
-    return path
-
-
 def prepare(source: pathlib.Path, out: pathlib.Path) -> int:
     return main(["prepare", "--dataset=cifar10", f"--from={source}", f"--out={out}"])
 
@@ -136,22 +116,13 @@ def test_the_hashes_are_the_published_ones():
     ]
 
 
-@pytest.mark.parametrize("container", ["folder", "tar.xz", "zip"])
-def test_image_files(container, tmp_path, capsys):
+@pytest.mark.parametrize("write", [write_folder, write_zip])
+def test_image_files(write, tmp_path, capsys):
     files = image_tree(".png", "data/cifar10/")
     files["data/cifar10/.DS_Store"] = files["data/cifar10/train/cat/.hidden"] = b"not looked at"
     files["__MACOSX/train/cat/._0003.png"] = files["README.txt"] = b"not looked at"
     files = dict(sorted(files.items(), key=lambda item: item[0][::-1]))  # their order has no say
-    path = tmp_path / f"cifar10.{container}"
-    if container == "folder":
-        write_folder(path, files)
-    elif container == "zip":
-        with zipfile.ZipFile(path, "w") as archive:
-            for name, content in files.items():
-                archive.writestr(name, content)
-    else:
-        write_tar(path, files, "w:xz")
-    assert prepare(path, tmp_path / "out") == 0
+    assert prepare(write(tmp_path / "cifar10", files), tmp_path / "out") == 0
     said = capsys.readouterr().out
     assert "20 train and 10 eval images 32x32x3 in 10 classes" in said
     note = "note: these are 20 + 10 images in 10 classes, not CIFAR-10: not made from a published"
@@ -223,42 +194,14 @@ def test_default_directories(prepared_directory, monkeypatch):
 
 @pytest.fixture(scope="module")
 def tfds_directory(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A data directory that TensorFlow Datasets itself wrote, in ArrayRecord form."""
-    tfds = pytest.importorskip("tensorflow_datasets", reason="the extra `tfds` is not installed")
-    pytest.importorskip("array_record", reason="the extra `tfds` is not installed")
-
-    # Not registered: an order of tests may set this fixture up twice in a process.
-    registered = importlib.import_module("tensorflow_datasets.core.registered")
-    with registered.skip_registration():
-
-        class TinyCifar(tfds.core.GeneratorBasedBuilder):
-            name = "cifar10"
-            VERSION = tfds.core.Version("3.0.2")
-
-            def _info(self):
-                features = tfds.features.FeaturesDict(
-                    {
-                        "id": tfds.features.Text(),
-                        "image": tfds.features.Image(shape=(32, 32, 3)),
-                        "label": tfds.features.ClassLabel(names=list(CLASSES)),
-                    }
-                )
-                return tfds.core.DatasetInfo(builder=self, features=features)
-
-            def _split_generators(self, dl_manager):
-                return {
-                    "train": self._generate_examples(TRAIN, TRAIN_LABELS),
-                    "test": self._generate_examples(TEST, TEST_LABELS),
-                }
-
-            def _generate_examples(self, images, labels):
-                for number, (image, label) in enumerate(zip(images, labels, strict=True)):
-                    content = io.BytesIO(encoded(image, ".png"))
-                    yield number, {"id": f"{number}", "image": content, "label": int(label)}
-
+    """A data directory that TensorFlow Datasets itself wrote."""
+    splits = {
+        name: [(encoded(image, ".png"), int(label)) for image, label in zip(*arrays, strict=True)]
+        for name, arrays in (("train", (TRAIN, TRAIN_LABELS)), ("test", (TEST, TEST_LABELS)))
+    }
     directory = tmp_path_factory.mktemp("tensorflow_datasets")
-    TinyCifar(data_dir=str(directory), file_format="array_record").download_and_prepare()
-    return directory
+    shape = {"shape": (32, 32, 3)}
+    return build(directory, "cifar10", CLASSES, splits, version="3.0.2", text="id", **shape)
 
 
 def sorted_pixels(images: np.ndarray) -> list[bytes]:
@@ -279,6 +222,7 @@ def test_tfds_is_read_as_it_is_and_prepared(tfds_directory, tmp_path):
         np.testing.assert_array_equal(direct, converted)
 
 
+@pytest.mark.long
 @pytest.mark.compiles
 def test_real_images(test_data: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """All 60,000 JPEG files; counts and statistics as their own documentation states them."""

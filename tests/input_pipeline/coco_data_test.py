@@ -6,8 +6,6 @@ import json
 import os
 import shutil
 import struct
-import tarfile
-import time
 import types
 import zipfile
 from pathlib import Path
@@ -23,7 +21,6 @@ from dawnjax.input_pipeline.datasets import coco
 from dawnjax.input_pipeline.datasets.coco import KIND, Coco, ObjectFacts
 from dawnjax.input_pipeline.datasets.synthetic import SyntheticObjects
 from dawnjax.input_pipeline.reading import coco_source, columns, run_lengths
-from dawnjax.input_pipeline.reading.coco_source import Image
 from dawnjax.input_pipeline.reading.dataset import Split
 from dawnjax.tasks.object_detection import ObjectDetection
 from dawnjax.tasks.task import Setting
@@ -33,12 +30,6 @@ REAL = Path(os.environ.get("DAWNJAX_TEST_DATA", "/nowhere"))
 
 def as_it_is(source, folder):
     return source
-
-
-def packed_as_tar(source, folder):
-    with tarfile.open(folder / "all.tar", "w") as archive:
-        archive.add(source, "cells")
-    return folder / "all.tar"
 
 
 def packed_as_zip(source, folder):
@@ -56,7 +47,7 @@ def images_in_a_zip(source, folder):
     return source
 
 
-@pytest.mark.parametrize("form", [as_it_is, packed_as_tar, packed_as_zip, images_in_a_zip])
+@pytest.mark.parametrize("form", [as_it_is, packed_as_zip, images_in_a_zip])
 def test_prepared_and_read(form, tmp_path, capsys):
     source = form(write_source(tmp_path / "source"), tmp_path)
     assert prepare(source, tmp_path / "out") == 0
@@ -154,9 +145,6 @@ ABOUT = "train.json: annotation 2 of image 2 (002.png)"
     ("train", "message"),
     [
         ("", "train.json: is empty"),
-        ("{", "train.json: Input data was truncated"),
-        ('{"images": [NaN]}', "train.json: JSON is malformed: invalid character (byte 12)"),
-        ("[]", "train.json: Expected object, got array"),
         ("{}", "train.json: Object missing required field images"),
         ('{"x": ' + "[" * 10**5, "train.json: maximum recursion depth exceeded"),
         (changed(("images",), []), "train.json: holds no images"),
@@ -171,20 +159,13 @@ ABOUT = "train.json: annotation 2 of image 2 (002.png)"
             f"{ABOUT} belongs to category 1, which does not exist",
         ),
         (changed((*OBJECT, "id"), 1), "train.json: annotation 1 appears twice"),
-        (changed(("images", 1, "id"), 1), "train.json: image 1 (002.png) appears twice"),
         (changed(("images", 1, "file_name"), "001.png"), "image 2 (001.png) appears twice"),
-        (changed(("categories", 1, "id"), 7), "the category with id 7 appears twice"),
         (changed(("categories", 1, "name"), "cell"), "the category with name 'cell' appears"),
-        (changed((*OBJECT, "bbox"), [1, 2, 3]), "annotations[1].bbox"),
         (changed((*OBJECT, "bbox"), ["a", 2, 3, 4]), "annotations[1].bbox[0]: Expected float"),
         (changed((*OBJECT, "bbox"), [1, 2, -3, 4]), f"{ABOUT}: bbox [1.0, 2.0, -3.0, 4.0]"),
         (changed((*OBJECT, "bbox"), [40, 2, 3, 4]), "lies outside the image of 30x20"),
         (changed((*OBJECT, "segmentation"), None), f"{ABOUT}: has no segmentation"),
         (changed((*OBJECT, "segmentation"), [[1, 2, 3, 4]]), "has 4 numbers; 3 points need 6"),
-        (
-            changed((*OBJECT, "segmentation"), [[1, 2, 3, 4, 5, "x"]]),
-            "segmentation[0][5]: Expected float",
-        ),
         (
             changed((*OBJECT, "segmentation"), {"size": [20, 30], "counts": [500, 500]}),
             f"{ABOUT}: invalid RLE: total counts 1000 exceed h*w=600",
@@ -193,16 +174,7 @@ ABOUT = "train.json: annotation 2 of image 2 (002.png)"
             changed((*OBJECT, "segmentation"), {"size": [30, 20], "counts": [600]}),
             "size [30, 20] is not [20, 30]",
         ),
-        (
-            changed((*OBJECT, "segmentation"), {"size": [20, 30], "counts": "2\u00e9"}),
-            f"{ABOUT}: invalid RLE: negative count",
-        ),
-        (
-            changed((*OBJECT, "segmentation"), {"size": [20, 30], "counts": "oooooooooo?"}),
-            f"{ABOUT}: invalid RLE: count 18014398509481983",
-        ),
         (changed(("images", 1, "height"), 0), "image 2 (002.png) has 30x0 pixels"),
-        (changed(("images", 1, "height"), 10**9), "has 30x1000000000 pixels"),
         (changed(("images", 1, "file_name"), "no.png"), "image 2 (no.png): its file is missing"),
         (
             {**body(), "annotations": [{**body()["annotations"][0], "id": n} for n in range(1002)]},
@@ -266,26 +238,6 @@ def test_an_area_that_is_not_given_is_that_of_the_mask(tmp_path):
         out = tmp_path / str(area)
         assert prepare(source, out, *flags) == 0
         assert cells(out).evaluated_objects().areas.tolist() == [area] * 3
-
-
-def test_images_of_one_name_in_many_folders_are_found_at_once():
-    """Not by comparing each with each: 20,000 of them would take a minute."""
-    count = 20_000
-    named = [(Image(n, f"{n}/image.png", 20, 30), "a.json") for n in range(count)]
-    sizes = {f"all/{n}/image.png": 1 for n in range(count)}
-    started = time.process_time()
-    files = coco_source.files_of("x", named, sizes)
-    assert files == list(sizes)
-    assert time.process_time() - started < 5
-
-
-def test_an_image_of_one_pixel_is_read(tmp_path):
-    train = changed(("images", 1), {"id": 2, "file_name": "one.png", "height": 1, "width": 1})
-    train["annotations"][1] |= {"bbox": [0, 0, 1, 1], "segmentation": [[0, 0, 1, 0, 1, 1]]}
-    one = cv2.imencode(".png", np.full((1, 1, 3), 77, np.uint8))[1].tobytes()
-    source = write_source(tmp_path / "source", train, damaged=[("images/one.png", one)])
-    assert prepare(source, tmp_path / "out") == 0
-    assert (cells(tmp_path / "out").load("train")["image"][np.array([1])] == 77).all()
 
 
 def test_coco_2017_has_its_counts(tmp_path):
@@ -384,7 +336,7 @@ def changed_files(source, change):
         file.write_text(json.dumps(fields))
 
 
-@pytest.mark.parametrize("name", ["images\\{}", "./images/{}", "images//{}", ".\\images\\{}"])
+@pytest.mark.parametrize("name", ["./images/{}", "images//{}", ".\\images\\{}"])
 def test_names_as_other_systems_write_them_are_found(name, tmp_path):
     source = write_source(tmp_path / "source")
 
@@ -395,16 +347,6 @@ def test_names_as_other_systems_write_them_are_found(name, tmp_path):
     changed_files(source, change)
     assert prepare(source, tmp_path / "out") == 0
     assert cells(tmp_path / "out").spec().num_train_examples == 3
-
-
-def test_a_byte_order_mark_is_no_part_of_the_annotations(tmp_path, capsys):
-    source = write_source(tmp_path / "source")
-    for file in (source / "train.json", source / "eval.json"):
-        file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes().replace(b", ", b",\r\n"))
-    assert prepare(source, tmp_path / "out") == 0
-    (source / "train.json").write_bytes((source / "train.json").read_text().encode("utf-16"))
-    assert prepare(source, tmp_path / "other") == 1
-    assert "train.json: is UTF-16; save it as UTF-8" in capsys.readouterr().err
 
 
 def test_boxes_as_fractions_are_noted(tmp_path, capsys):

@@ -57,23 +57,6 @@ def test_shapes_and_neighbours() -> None:
     assert abs(normalized.mean()) < 2e-3 and abs(normalized.std() - 1) < 2e-3
 
 
-def test_examples_are_the_callers_own() -> None:
-    first = Digits().load("train")
-    first["image"][:] = 0
-    assert Digits().load("train")["image"].any()
-
-
-def test_fingerprint_tells_splits_apart() -> None:
-    assert Digits().spec().fingerprint == Digits().spec().fingerprint
-    assert Digits().spec().fingerprint != Digits(split_seed=1).spec().fingerprint
-
-
-@pytest.mark.parametrize("seed", [-1, 2**32])
-def test_impossible_seed_is_refused(seed: int) -> None:
-    with pytest.raises(ValueError, match=f"data.split_seed={seed} must"):
-        Digits(split_seed=seed).spec()
-
-
 def test_the_table_is_scikit_learns() -> None:
     levels, labels = load_digits(return_X_y=True)
     table = np.column_stack([levels, labels]).astype(np.uint8)

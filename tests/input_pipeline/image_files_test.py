@@ -34,9 +34,7 @@ BASELINE = photograph()
 PROGRESSIVE = photograph(cv2.IMWRITE_JPEG_PROGRESSIVE, 1)
 
 
-@pytest.mark.parametrize(
-    "trailer", [b"\0" * 5000, b"\xff\xd8\xff\xe0film", b"x" * 65, b"\xff"], ids=repr
-)
+@pytest.mark.parametrize("trailer", [b"\0" * 5000, b"\xff\xd8\xff\xe0film"], ids=repr)
 def test_bytes_after_the_image_are_left_alone(trailer):
     whole = decode_square(BASELINE, 16)
     np.testing.assert_array_equal(decode_square(BASELINE + trailer, 16), whole)

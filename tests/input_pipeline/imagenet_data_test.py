@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from photographs_made import photograph
 from quick_compilation import FUSIONS_OF_A_USER
 
 from dawnjax.__main__ import main
@@ -23,13 +24,6 @@ from dawnjax.input_pipeline.reading.dataset import DataError
 from dawnjax.input_pipeline.reading.image_files import decode_part, decode_square
 from dawnjax.input_pipeline.reading.photographs import open_source
 from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
-
-
-def jpeg(height: int, width: int, seed: int = 0, kind: str = ".jpg", grey: bool = False) -> bytes:
-    """Encodes a smooth random image as a file."""
-    coarse = np.random.default_rng(seed).integers(0, 256, (4, 5) if grey else (4, 5, 3), np.uint8)
-    image = cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC)
-    return cv2.imencode(kind, image)[1].tobytes()
 
 
 def decoded(content: bytes) -> np.ndarray:
@@ -46,7 +40,7 @@ def folders(tmp_path: pathlib.Path) -> pathlib.Path:
         split, label = ("train", index % 2) if index < 7 else ("val", index % 2)
         folder = root / split / f"n0000000{label}"
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"image_{index}.JPEG").write_bytes(jpeg(270 + 10 * index, 400, index))
+        (folder / f"image_{index}.JPEG").write_bytes(photograph(270 + 10 * index, 400, index))
     return root
 
 
@@ -54,84 +48,25 @@ def prepare(source: pathlib.Path, out: pathlib.Path, *flags: str) -> int:
     return main(["prepare", "--dataset=imagenet", f"--from={source}", f"--out={out}", *flags])
 
 
-def test_photographs_become_squares_with_their_labels(folders, tmp_path, capsys):
-    out = tmp_path / "imagenet"
-    assert prepare(folders, out) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert "s: 7 train and 3 eval images 256x256x3 in 2 classes; train mean" in lines[0]
-    why = "ImageNet has 1,281,167 + 50,000 images, and these are 7 + 3"
-    assert lines[1] == f"note: these are 7 + 3 images in 2 classes, not ImageNet: {why}"
-    data = ImageNet(data_dir=str(out))
-    spec, declaration = data.spec(), data.spec().declaration
-    assert declaration is not None and not declaration.benchmark
-    wanted = ("7 + 3 images in 2 classes, not ImageNet", why)
-    assert (declaration.name, declaration.evidence) == wanted
-    assert (spec.num_train_examples, spec.num_eval_examples, spec.num_classes) == (7, 3, 2)
-    train = data.load("train")
-    np.testing.assert_array_equal(train["label"], [0, 0, 0, 0, 1, 1, 1])
-    images = np.asarray(train["image"])
-    first = decoded((folders / "train/n00000000/image_0.JPEG").read_bytes())
-    # 270 x 400: the middle 270 columns, shrunk to 256. A smooth image: every way of averaging
-    # gives the same to a level or two.
-    wanted = cv2.resize(first[:, 65:335], (256, 256), interpolation=cv2.INTER_AREA)
-    assert abs(images[0].astype(int) - wanted).max() <= 2
-
-
-def test_squares_of_another_size(folders, tmp_path, capsys):
-    out = tmp_path / "large"
-    assert prepare(folders, out, "--image_side=330") == 0
-    assert "3 eval images 330x330x3" in capsys.readouterr().out
-    data = ImageNet(data_dir=str(out), image_side=330)
-    assert data.spec().image_shape == data.load("train")["image"].shape[1:] == (330, 330, 3)
-    with pytest.raises(ValueError, match="was prepared with 330; give --data.image_side=330"):
-        ImageNet(data_dir=str(out)).spec()
-    argv = ["train", "--experiment=imagenet_resnet50", f"--run_dir={tmp_path / 'run'}"]
-    for side, message in ((256, "prepared with 330; give"), (8, "must lie in [32, 1024]")):
-        assert main([*argv, f"--data.data_dir={out}", f"--data.image_side={side}"]) == 2
-        error = capsys.readouterr().err
-        assert message in error and len(error.splitlines()) == 1
-    assert not (tmp_path / "run").exists()
-    assert prepare(folders, out, "--image_side=8") == 2
-    assert "--image_side=8 must lie in [32, 1024]" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (jpeg(300, 300)[:2000], "image_0.JPEG: is cut short or damaged"),
-        (b"this is text", "image_0.JPEG: is neither JPEG nor PNG"),
-        (b"", "image_0.JPEG: is neither JPEG nor PNG"),
-    ],
-)
-def test_a_damaged_photograph_ends_in_one_line_that_names_it(
-    folders, tmp_path, capsys, content, message
-):
-    (folders / "train/n00000000/image_0.JPEG").write_bytes(content)
-    assert prepare(folders, tmp_path / "out") != 0
-    error = capsys.readouterr().err
-    assert message in error and len(error.strip().splitlines()) == 1
-
-
 def test_grey_misnamed_and_small_photographs_are_converted():
-    grey = decode_square(jpeg(280, 300, grey=True), 256)
+    grey = decode_square(photograph(280, 300, grey=True), 256)
     assert grey.shape == (256, 256, 3) and (grey[..., 0] == grey[..., 2]).all()
     # A PNG whatever its name says; a small one is enlarged.
-    small = decode_square(jpeg(100, 120, kind=".png"), 256)
+    small = decode_square(photograph(100, 120, kind=".png"), 256)
     assert small.shape == (256, 256, 3)
     np.testing.assert_array_equal(
-        decode_square(jpeg(256, 256, kind=".png"), 256),
-        decoded(jpeg(256, 256, kind=".png")),
+        decode_square(photograph(256, 256, kind=".png"), 256),
+        decoded(photograph(256, 256, kind=".png")),
     )
 
 
 @pytest.mark.parametrize(
     ("height", "kind"),
-    [(256, ".jpg"), (257, ".jpg"), (511, ".png"), (512, ".jpg"), (513, ".jpg"), (1024, ".png")]
-    + [(1024, ".jpg"), (1025, ".jpg"), (2050, ".jpg")],
+    [(256, ".jpg"), (511, ".png"), (1024, ".png"), (1024, ".jpg"), (2050, ".jpg")],
 )
 def test_squares_are_averages_over_areas_whatever_the_size(height, kind):
     """From 1,024 pixels on a JPEG is decoded at half the size or less."""
-    content = jpeg(height, height + 30, seed=height, kind=kind)
+    content = photograph(height, height + 30, seed=height, kind=kind)
     image = decoded(content)[:, 15 : 15 + height]
     wanted = cv2.resize(image, (256, 256), interpolation=cv2.INTER_AREA)
     difference = decode_square(content, 256).astype(int) - wanted
@@ -193,8 +128,8 @@ def whole(folders, tmp_path) -> pathlib.Path:
     pytest.importorskip("array_record")
     pytest.importorskip("tensorflow_datasets")
     # One is grey, and one a PNG of another size that is named as the others.
-    (folders / "train/n00000000/image_2.JPEG").write_bytes(jpeg(300, 400, grey=True))
-    (folders / "train/n00000001/image_5.JPEG").write_bytes(jpeg(100, 120, kind=".png"))
+    (folders / "train/n00000000/image_2.JPEG").write_bytes(photograph(300, 400, grey=True))
+    (folders / "train/n00000001/image_5.JPEG").write_bytes(photograph(100, 120, kind=".png"))
     assert prepare(folders, tmp_path / "whole", "--form=photographs") == 0
     return tmp_path / "whole"
 
@@ -263,7 +198,7 @@ def test_whole_photographs_are_cut_at_random(folders, whole, tmp_path, capsys):
     assert "crop_pixels=224 must be 0: with data.form=photographs" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("height", "width"), [(300, 400), (400, 300), (100, 1000), (1, 5)])
+@pytest.mark.parametrize(("height", "width"), [(300, 400), (100, 1000), (1, 5)])
 def test_random_parts_have_the_published_areas_and_aspects(height, width):
     random = np.random.default_rng(0)
     parts = [photographs.random_part(height, width, random.random((10, 4))) for _ in range(4000)]
@@ -284,7 +219,7 @@ def test_random_parts_have_the_published_areas_and_aspects(height, width):
 def test_a_part_of_a_photograph_is_that_part_whatever_its_size():
     """Also of one that its own transform shrinks first, or that a mark turns."""
     for height, width in ((300, 420), (1100, 1500)):
-        content = jpeg(height, width, 3)
+        content = photograph(height, width, 3)
         top, left, rows, columns = height // 5, width // 4, height // 2, height // 2
         place = (top, left, rows, columns)
         found = decode_part(content, 64, lambda *_, place=place: place).astype(int)
@@ -293,35 +228,13 @@ def test_a_part_of_a_photograph_is_that_part_whatever_its_size():
         assert abs(found - wanted).mean() < 1
 
 
-@pytest.mark.compiles
-def test_a_damaged_photograph_ends_a_run_in_one_line(whole, tmp_path, capsys, compile_cache):
-    argv = ["train", "--experiment=imagenet_resnet_tiny", "--data=imagenet"]
-    argv += [f"--data.data_dir={whole}", "--task.augmentation.crop_pixels=16", "--num_epochs=2"]
-    argv += ["--global_batch_size=4", "--batch_norm_group_size=4", "--model.stage_sizes=1"]
-    argv += ["--model.stage_widths=4", "--schedule.warmup_epochs=0.5"]
-    argv += ["--evaluation.global_batch_size=4"]
-    argv += ["--data_placement=host", "--profile.after_run=false", compile_cache]
-    shard = next(whole.glob("*-train.array_record*"))
-    content = bytearray(shard.read_bytes())
-    content[len(content) // 2] ^= 1
-    shard.write_bytes(content)
-    assert main([*argv, f"--run_dir={tmp_path / 'run'}"]) == 1
-    error = capsys.readouterr().err
-    assert "damaged or cut short" in error and "Traceback" not in error
-
-
-def test_large_images_are_mapped_unread_and_labels_checked(folders, tmp_path):
+def test_large_images_are_mapped_unread(folders, tmp_path):
     out = tmp_path / "out"
     prepare(folders, out)
     prepared = image_set.read(out)
     mapped = image_set.read_split(prepared, "train", most_bytes=0)
     assert isinstance(mapped["image"], np.memmap)
     np.testing.assert_array_equal(mapped["image"], image_set.read_split(prepared, "train")["image"])
-    content = bytearray((out / "train_labels.npy").read_bytes())
-    content[-4] ^= 1
-    (out / "train_labels.npy").write_bytes(content)
-    with pytest.raises(DataError, match="train_labels.npy: damaged"):
-        image_set.read_split(prepared, "train", most_bytes=0)
 
 
 def crops(images: np.ndarray, **fields) -> np.ndarray:
@@ -341,26 +254,17 @@ def crops(images: np.ndarray, **fields) -> np.ndarray:
 
 
 @pytest.mark.compiles
-def test_a_crop_of_the_whole_image_is_the_customary_resizing():
-    images = np.random.default_rng(0).uniform(0, 1, (2, 32, 32, 3)).astype(np.float32)
-    for side in (32, 24, 12):
-        cropped = crops(images, crop_pixels=side, crop_min_area=1.0, crop_max_aspect=1.0)
-        wanted = jax.image.resize(images, (2, side, side, 3), "linear", antialias=True)
-        np.testing.assert_allclose(cropped, wanted, atol=1e-4)
-
-
-@pytest.mark.compiles
 def test_crops_are_rectangles_of_the_drawn_areas_and_shapes():
     # Channel 0 is the row and channel 1 the column that a pixel comes from.
     rows, columns = np.meshgrid(np.arange(64.0), np.arange(64.0), indexing="ij")
-    images = np.broadcast_to(np.stack([rows, columns], -1), (2000, 64, 64, 2))
+    images = np.broadcast_to(np.stack([rows, columns], -1), (1000, 64, 64, 2))
     cropped = crops(images, crop_pixels=8, crop_min_area=0.25, crop_max_aspect=1.5)
     # From the third to the sixth of eight pixels is three eighths of a side; borders are apart.
     heights = (cropped[:, 5, 4, 0] - cropped[:, 2, 4, 0]) * 8 / 3
     widths = (cropped[:, 4, 5, 1] - cropped[:, 4, 2, 1]) * 8 / 3
     areas, aspects = heights * widths / 64**2, widths / heights
     assert 0.245 < areas.min() < 0.27 and areas.max() < 1.01
-    assert abs(np.quantile(areas, 0.25) - 0.4375) < 0.03  # of uniform on 0.25 to 1, 2,000 draws
+    assert abs(np.quantile(areas, 0.25) - 0.4375) < 0.03  # of uniform on 0.25 to 1, 1,000 draws
     # The weights at whole pixels are not quite centred: up to a hundredth of a length.
     assert 1 / 1.52 < aspects.min() < 0.7 and 1.43 < aspects.max() < 1.52
     assert abs(np.log(aspects).mean()) < 0.02

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from by_hand import overlap_of
 
 from dawnjax.input_pipeline.augmentation import object_augmentation
 from dawnjax.input_pipeline.augmentation.image_augmentation import resized_rectangles
@@ -33,12 +34,6 @@ def windows(config, count=400):
     return np.asarray(cut(keys))
 
 
-def overlap(box, window):
-    shared = np.maximum(np.minimum(box[2:], window[2:]) - np.maximum(box[:2], window[:2]), 0)
-    sides = [(b[2:] - b[:2]).prod() for b in (box, window)]
-    return shared.prod() / (sum(sides) - shared.prod())
-
-
 def test_a_crop_has_a_size_a_shape_and_the_centre_of_an_object():
     found = windows(ObjectAugmentation())
     is_whole = (found == [0, 0, 1, 1]).all(axis=1)
@@ -58,14 +53,11 @@ def test_the_condition_on_all_objects_is_the_stricter_one():
     for crop in ("all_objects", "any_object"):
         found = windows(ObjectAugmentation(crop=crop))
         cropped = found[(found != [0, 0, 1, 1]).any(axis=1)]
-        overlaps = np.array([[overlap(np.asarray(b), w) for b in BOXES[:2]] for w in cropped])
+        overlaps = np.array([[overlap_of(b, w) for b in np.asarray(BOXES[:2])] for w in cropped])
         shares[crop] = len(cropped) / len(found)
         if crop == "any_object":
             assert (np.min(overlaps, axis=1) < 0.1).any() and (np.max(overlaps, axis=1) > 0.5).any()
     assert shares["all_objects"] < shares["any_object"]
-    # Without an object every crop is refused, and the whole image is taken.
-    none = crop_window(ObjectAugmentation(), jax.random.key(1), BOXES, jnp.zeros(3, jnp.int32))
-    assert none.shape == (4,)
 
 
 @pytest.mark.parametrize(
@@ -108,11 +100,16 @@ def test_rectangles_are_resized_as_by_opencv():
     np.testing.assert_allclose(same[0], image, atol=1e-3)
 
 
+@functools.cache
+def program(config, size):
+    return jax.jit(functools.partial(augmented, config, size=size, **PLAIN))
+
+
 def augment(config, keys, image=None):
     image = np.full((8, 10, 3), 100, np.uint8) if image is None else image
     count = len(keys)
     repeated = [jnp.stack([jnp.asarray(array)] * count) for array in (image, BOXES, CLASSES)]
-    return augmented(config, *repeated, keys=keys, size=image.shape[:2], **PLAIN)
+    return program(config, image.shape[:2])(*repeated, keys=keys)
 
 
 def test_a_mirror_image_mirrors_its_boxes_and_no_padding():
@@ -144,7 +141,6 @@ def test_an_image_depends_on_its_key_alone():
     keys = jax.random.split(jax.random.key(3), 4)
     image = np.random.default_rng(0).integers(0, 256, (8, 10, 3)).astype(np.uint8)
     together = augment(ObjectAugmentation(), keys, image)
-    # As many images, for which JAX has compiled each operation.
     elsewhere = augment(ObjectAugmentation(), keys[jnp.array([2, 0, 0, 0])], image)
     for one, all_four in zip(elsewhere, together, strict=True):
         np.testing.assert_allclose(one[0], all_four[2], atol=1e-6)

@@ -5,10 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 from coco_sources import cells, prepare, write_source
+from networks import PLAIN
 
 from dawnjax.input_pipeline.reading import own_inputs, run_lengths
 from dawnjax.input_pipeline.reading.dataset import DataError
-from dawnjax.models.execution import Execution
 from dawnjax.tasks.instance_segmentation import InstanceSegmentation
 from dawnjax.tasks.task import Setting
 
@@ -28,8 +28,7 @@ def test_images_to_segment_are_padded_as_in_the_evaluation(tmp_path):
     prepare(source, tmp_path / "out")
     sizes = {"short_side": 32, "long_side": 40, "mask_side": 8}
     data = dataclasses.replace(cells(tmp_path / "out"), height=64, width=64, **sizes)
-    execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
-    setting = Setting(model=None, data=data, spec=data.spec(), execution=execution)
+    setting = Setting(model=None, data=data, spec=data.spec(), execution=PLAIN)
     files = [source / "images" / f"{number:03}.png" for number in (11, 12, 13)]
     inputs = InstanceSegmentation().read_inputs(files, setting)
     wanted, rows = data.load("eval"), np.arange(3)

@@ -124,27 +124,17 @@ ANSWER = (*QUESTION, "answers", 0)
     "body, words",
     [
         ({}, "Object missing required field data"),
-        ([], "Expected object, got array"),
         ({"data": []}, "holds no questions"),
         (changed(TRAIN, "data", 1, title=None), r"data\[1\]: Object missing required field title"),
-        (changed(TRAIN, "data", 1, paragraphs={}), r"data\[1\].paragraphs: Expected array"),
         (changed(TRAIN, *QUESTION[:4], context=" "), "'Ada', paragraph 1: the context is empty"),
-        (changed(TRAIN, *QUESTION, id=7), r"qas\[1\].id: Expected str, got int"),
         (changed(TRAIN, *QUESTION, id="a1"), "article 'Ada': question 'a1' appears twice"),
         (changed(TRAIN, *QUESTION, question=""), "question 'a2': the question is empty"),
         (changed(TRAIN, *QUESTION, answers=[]), "question 'a2': has no answer"),
-        (
-            changed(TRAIN, *QUESTION, answers=None),
-            r"qas\[1\]: Object missing required field answers",
-        ),
-        (changed(TRAIN, *ANSWER, text=None), r"answers\[0\]: Object missing required field text"),
         (changed(TRAIN, *ANSWER, answer_start="24"), "answer_start: Expected int, got str"),
         (changed(TRAIN, *ANSWER, answer_start=23), "not at answer_start=23 .* there is '\\$1,00'"),
         (changed(TRAIN, *ANSWER, answer_start=900), "answer_start=900 .* of 49 characters"),
-        (changed(TRAIN, *ANSWER, answer_start=-1), "not at answer_start=-1"),
         (changed(TRAIN, *ANSWER, text=""), "question 'a2': an answer is empty"),
         (changed(TRAIN, *QUESTION, question="\ud83d?"), "question 'a2': .* half of a surrogate"),
-        (changed(TRAIN, *QUESTION[:4], context="\udc00"), "'Ada', paragraph 1: .* half of a"),
     ],
 )
 def test_a_bad_file_is_named_with_article_and_question(body, words, tmp_path):
@@ -183,10 +173,8 @@ def test_vectors(prepared, tmp_path, monkeypatch):
         ("400000 300\n\nhouse 1 2\n", ":2: 0 values and 1 in line 1"),
         ("house 1 2\nhouse  1\nbob  1\n", ":3: a value is not a float16 number"),
         ("house 1 nan\n", ":1: a value is not a float16 number"),
-        ("house 1 x\n", ":1: a value is not a float16 number"),
         ("house 1 1e9\n", ":1: a value is not a float16 number"),
         ("nothing 1 2\n", "has no vector for any of"),
-        ("", "has no vector for any of"),
     ],
 )
 def test_wrong_vectors_are_one_line_before_the_clock(text, words, prepared, tmp_path, capsys):

@@ -1,15 +1,14 @@
 """Photographs from directories that TensorFlow Datasets itself wrote."""
 
-import io
 import json
 import pathlib
 import shutil
 import sys
-from typing import Any
 
-import cv2
 import numpy as np
+import photographs_made
 import pytest
+from tfds_builders import build
 
 from dawnjax.__main__ import main
 from dawnjax.input_pipeline.datasets.imagenet import ImageNet
@@ -24,55 +23,18 @@ CLASSES = ("n01440764", "n01443537", "n01484850")
 
 
 def photograph(number: int) -> bytes:
-    """Encodes a file: a JPEG, but the fourth is grey, and the fifth a PNG with a JPEG's name."""
-    shape = (5, 4) if number == 3 else (5, 4, 3)
-    coarse = np.random.default_rng(number).integers(0, 256, shape, np.uint8)
-    image = cv2.resize(coarse, (300 + number, 280), interpolation=cv2.INTER_CUBIC)
-    return cv2.imencode(".png" if number == 4 else ".jpg", image)[1].tobytes()
-
-
-def build(make_builder: Any, directory: pathlib.Path) -> pathlib.Path:
-    make_builder(data_dir=str(directory), file_format="array_record").download_and_prepare()
-    return directory
+    """A JPEG; the fourth is grey, and the fifth a PNG with a JPEG's name."""
+    kind = ".png" if number == 4 else ".jpg"
+    return photographs_made.photograph(280, 300 + number, number, kind, grey=number == 3)
 
 
 @pytest.fixture(scope="module")
-def tfds():
-    pytest.importorskip("array_record", reason="the extra `tfds` is not installed")
-    return pytest.importorskip("tensorflow_datasets", reason="the extra `tfds` is not installed")
-
-
-@pytest.fixture(scope="module")
-def imagenet_directory(tfds, tmp_path_factory) -> pathlib.Path:
-    """Nine photographs to train on and five to evaluate; a name says which it is."""
-
-    class TinyImageNet(tfds.core.GeneratorBasedBuilder):
-        name = "imagenet2012"
-        VERSION = tfds.core.Version("5.1.0")
-
-        def _info(self):
-            features = tfds.features.FeaturesDict(
-                {
-                    "image": tfds.features.Image(encoding_format="jpeg"),
-                    "label": tfds.features.ClassLabel(names=list(CLASSES)),
-                    "file_name": tfds.features.Text(),
-                }
-            )
-            return tfds.core.DatasetInfo(builder=self, features=features)
-
-        def _split_generators(self, dl_manager):
-            return {
-                "train": self._generate_examples(0, 9),
-                "validation": self._generate_examples(9, 14),
-            }
-
-        def _generate_examples(self, first, last):
-            for number in range(first, last):
-                content = io.BytesIO(photograph(number))
-                name = f"{number}.JPEG"
-                yield name, {"image": content, "label": number % 3, "file_name": name}
-
-    return build(TinyImageNet, tmp_path_factory.mktemp("tensorflow_datasets"))
+def imagenet_directory(tmp_path_factory) -> pathlib.Path:
+    """Nine photographs to train on and five to evaluate."""
+    examples = [(photograph(number), number % 3) for number in range(14)]
+    splits = {"train": examples[:9], "validation": examples[9:]}
+    directory = tmp_path_factory.mktemp("tensorflow_datasets")
+    return build(directory, "imagenet2012", CLASSES, splits, encoding_format="jpeg")
 
 
 @pytest.mark.parametrize("below", ["", "imagenet2012", "imagenet2012/5.1.0"])
@@ -140,27 +102,10 @@ def test_a_damaged_imagenet_is_refused_in_one_line(imagenet_directory, tmp_path,
         open_source(copy, "ImageNet", "imagenet2012")
 
 
-def test_a_photograph_that_is_none_is_named(tfds, tmp_path):
-    class Broken(tfds.core.GeneratorBasedBuilder):
-        name = "broken_photographs"
-        VERSION = tfds.core.Version("5.1.0")
-
-        def _info(self):
-            features = {
-                "image": tfds.features.Image(encoding_format="jpeg"),
-                "label": tfds.features.ClassLabel(names=["a", "b"]),
-            }
-            return tfds.core.DatasetInfo(
-                builder=self, features=tfds.features.FeaturesDict(features)
-            )
-
-        def _split_generators(self, dl_manager):
-            return {"train": self._generate_examples(), "validation": self._generate_examples()}
-
-        def _generate_examples(self):
-            for number, content in enumerate([photograph(0), photograph(1)[:3000]]):
-                yield number, {"image": io.BytesIO(content), "label": number}
-
-    data = ImageNet(data_dir=str(build(Broken, tmp_path) / "broken_photographs"))
+def test_a_photograph_that_is_none_is_named(tmp_path):
+    examples = [(photograph(0), 0), (photograph(1)[:3000], 1)]
+    splits = {"train": examples, "validation": examples}
+    build(tmp_path, "broken_photographs", ("a", "b"), splits, encoding_format="jpeg")
+    data = ImageNet(data_dir=str(tmp_path / "broken_photographs"))
     with pytest.raises(DataError, match=r"train example [01]: is cut short"):
         np.asarray(data.load("train")["image"])

@@ -1,6 +1,5 @@
 """Text in the tokens of a user's tokenizer.json: shards, their vocabulary, and what is refused."""
 
-import itertools
 import json
 import re
 
@@ -9,9 +8,6 @@ import pytest
 
 from dawnjax.__main__ import main
 from dawnjax.input_pipeline.datasets.token_shards import TokenShards
-from dawnjax.input_pipeline.reading import bounded
-from dawnjax.input_pipeline.reading.dataset import DataError
-from dawnjax.input_pipeline.reading.tokenizer_file import TokenizerFile
 
 tokenizers = pytest.importorskip("tokenizers", reason="the extra `tokenizers` is not installed")
 
@@ -161,43 +157,12 @@ def test_a_tokenizer_that_begins_no_text_needs_a_separator(tmp_path, capsys):
     assert "--separator needs --tokenizer" in capsys.readouterr().err
 
 
-def chained(fields, *, letters=100, steps=4):
-    """A normalizer that replaces each letter by a hundred others, again and again."""
-    names = "abcdefgh"[: steps + 1]
-    replaced = [
-        {"type": "Replace", "pattern": {"String": old}, "content": new * letters}
-        for old, new in itertools.pairwise(names)
-    ]
-    fields["normalizer"] = {"type": "Sequence", "normalizers": replaced}
-
-
-def panics(fields):
-    fields["post_processor"]["special_tokens"]["<|begin|>"]["ids"] = [2**32]
-
-
-@pytest.mark.parametrize(
-    ("change", "text", "line"),
-    [
-        (chained, "a" * 100, "needs more than 352 MiB of memory"),
-        (panics, "a", "is not a tokenizer.json, or a damaged one"),
-    ],
-)
-def test_a_tokenizer_that_eats_the_machine_is_one_line(change, text, line, tmp_path, capfd):
+def test_a_tokenizer_that_panics_is_one_line(tmp_path, capfd):
     byte_level(tmp_path / "tokenizer.json")
     fields = json.loads((tmp_path / "tokenizer.json").read_text())
-    change(fields)
+    fields["post_processor"]["special_tokens"]["<|begin|>"]["ids"] = [2**32]
     (tmp_path / "tokenizer.json").write_text(json.dumps(fields))
-    argv = command(tmp_path)
-    (tmp_path / "text.txt").write_text(text)
-    assert main(argv) == 1
+    assert main(command(tmp_path)) == 1
     error = capfd.readouterr().err
-    assert line in error and len(error.splitlines()) == 1, error
+    assert "is not a tokenizer.json, or a damaged one" in error and error.count("\n") == 1
     assert not (tmp_path / "out").exists()
-
-
-def test_a_tokenizer_that_takes_too_long_is_one_line(tmp_path, monkeypatch):
-    byte_level(tmp_path / "tokenizer.json")
-    made = TokenizerFile((tmp_path / "tokenizer.json").read_bytes(), "file")
-    monkeypatch.setattr(bounded, "SECONDS", -100.0)
-    with pytest.raises(DataError, match="file: .* it needs more than"):
-        made.encode("text" * 250_000)

@@ -8,74 +8,41 @@ from typing import Any
 CONTEXT = "In 1905 Ada didn't pay $1,000.50 for Bob's house."
 OTHER = "The old house burned down."
 
+
+def asked(number: str, question: str, *answers: tuple[int, str]) -> dict[str, Any]:
+    """A question with its answers, each by its place and text."""
+    listed = [{"answer_start": start, "text": text} for start, text in answers]
+    return {"id": number, "question": question, "answers": listed}
+
+
+def article(title: str, context: str, *questions: dict[str, Any]) -> dict[str, Any]:
+    """An article of one paragraph."""
+    return {"title": title, "paragraphs": [{"context": context, "qas": list(questions)}]}
+
+
+# The last answer begins after the sign and ends inside the number.
 TRAIN: dict[str, Any] = {
     "version": "1.1",
     "data": [
-        {
-            "title": "Zoo",
-            "paragraphs": [
-                {
-                    "context": OTHER,
-                    "qas": [
-                        {
-                            "id": "z1",
-                            "question": "What burned?",
-                            "answers": [{"answer_start": 8, "text": "house"}],
-                        }
-                    ],
-                }
-            ],
-        },
-        {
-            "title": "Ada",
-            "paragraphs": [
-                {
-                    "context": CONTEXT,
-                    "qas": [
-                        {
-                            "id": "a1",
-                            "question": "When?",
-                            "answers": [{"answer_start": 3, "text": "1905"}],
-                        },
-                        {
-                            "id": "a2",
-                            "question": "How much did Ada not pay?",
-                            # It begins after the sign and ends inside the number.
-                            "answers": [{"answer_start": 24, "text": "1,000"}],
-                        },
-                    ],
-                }
-            ],
-        },
+        article("Zoo", OTHER, asked("z1", "What burned?", (8, "house"))),
+        article(
+            "Ada",
+            CONTEXT,
+            asked("a1", "When?", (3, "1905")),
+            asked("a2", "How much did Ada not pay?", (24, "1,000")),
+        ),
     ],
 }
 
 EVAL: dict[str, Any] = {
     "version": "1.1",
     "data": [
-        {
-            "title": "Bridge",
-            "paragraphs": [
-                {
-                    "context": "The bridge was opened in May 1932 by the king.",
-                    "qas": [
-                        {
-                            "id": "b1",
-                            "question": "When was the bridge opened?",
-                            "answers": [
-                                {"answer_start": 25, "text": "May 1932"},
-                                {"answer_start": 29, "text": "1932"},
-                            ],
-                        },
-                        {
-                            "id": "b2",
-                            "question": "Who opened it?",
-                            "answers": [{"answer_start": 37, "text": "the king"}],
-                        },
-                    ],
-                }
-            ],
-        }
+        article(
+            "Bridge",
+            "The bridge was opened in May 1932 by the king.",
+            asked("b1", "When was the bridge opened?", (25, "May 1932"), (29, "1932")),
+            asked("b2", "Who opened it?", (37, "the king")),
+        )
     ],
 }
 

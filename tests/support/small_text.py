@@ -7,20 +7,8 @@ import numpy as np
 from dawnjax.input_pipeline.datasets.parallel_text import Corpus, made
 
 WORDS = [
-    "der",
-    "eine",
-    "Mann",
-    "Frau",
-    "Hund",
-    "rot",
-    "blau",
-    "läuft",
-    "sitzt",
-    "sieht",
-    "groß",
-    "klein",
-    "Haus",
-    "Baum",
+    *("der", "eine", "Mann", "Frau", "Hund", "rot", "blau"),
+    *("läuft", "sitzt", "sieht", "groß", "klein", "Haus", "Baum"),
 ]
 
 VOCABULARY_SIZE, ROW_LENGTH = 340, 24
@@ -28,32 +16,19 @@ NUM_EVALUATED = 13
 """Not a multiple of the devices, so that evaluation has padding."""
 
 FLAGS = [
-    f"--data.vocabulary_size={VOCABULARY_SIZE}",
-    f"--data.row_length={ROW_LENGTH}",
-    "--global_batch_size=8",
-    "--num_epochs=0.8",
-    "--schedule.warmup_epochs=0.1",
-    "--evaluation.first_epoch=0",
-    "--evaluation.every_epochs=0.4",
-    "--evaluation.global_batch_size=8",
-    "--task.decoding.max_extra_tokens=4",
-    "--model.num_layers=1",
-    "--model.width=16",
-    "--model.hidden_width=16",
-    "--model.num_heads=2",
-    "--tensorboard=false",
-    "--profile.after_run=false",
+    *(f"--data.vocabulary_size={VOCABULARY_SIZE}", f"--data.row_length={ROW_LENGTH}"),
+    *("--global_batch_size=8", "--num_epochs=0.8", "--schedule.warmup_epochs=0.1"),
+    *("--evaluation.first_epoch=0", "--evaluation.every_epochs=0.4"),
+    *("--evaluation.global_batch_size=8", "--task.decoding.max_extra_tokens=4"),
+    *("--model.num_layers=1", "--model.width=16", "--model.hidden_width=16"),
+    *("--model.num_heads=2", "--tensorboard=false", "--profile.after_run=false"),
 ]
 """Flags that make an experiment with a Transformer tiny: about two steps an evaluation."""
 
 
 LEARNS = [
-    "--num_epochs=40",
-    "--model.width=64",
-    "--model.hidden_width=128",
-    "--model.dropout_rate=0",
-    "--evaluation.weights=raw",
-    "--optimizer.base_learning_rate=5e-3",
+    *("--num_epochs=40", "--model.width=64", "--model.hidden_width=128", "--model.dropout_rate=0"),
+    *("--evaluation.weights=raw", "--optimizer.base_learning_rate=5e-3"),
     "--schedule.warmup_epochs=2",
 ]
 """Flags for 160 steps, after which the small translator has a BLEU far from 0."""
