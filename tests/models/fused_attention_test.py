@@ -1,11 +1,7 @@
 """Attention as one call is attention by products, on any number of devices."""
 
 import dataclasses
-import importlib.util
 import logging
-import math
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -19,14 +15,11 @@ from dawnjax.models.causal_attention import causal_attention
 from dawnjax.models.configs.transformer import Transformer
 from dawnjax.models.execution import Execution
 from dawnjax.models.fused_attention import say_products
-from dawnjax.plan.compiling import compilers
-from dawnjax.profile.hlo import analyze
 
 pytestmark = pytest.mark.compiles
 
 MESHES = [
     MeshShape(data=1),
-    MeshShape(data=2),
     MeshShape(data=2, fsdp=2),
     MeshShape(data=2, model=2),
 ]
@@ -61,7 +54,7 @@ def assert_same(fused, products, atol):
 
 @pytest.mark.parametrize(
     ("shape", "window", "has_documents"),
-    [(MESHES[0], 0, False), (MESHES[0], 5, False), *((shape, 5, True) for shape in MESHES)],
+    [(MESHES[0], 0, False), *((shape, 5, True) for shape in MESHES)],
 )
 def test_causal_attention_as_one_call_is_that_of_products(shape, window, has_documents):
     execution, rows = placed(shape)
@@ -136,9 +129,7 @@ def test_inside_of_a_program_for_each_device_its_rows_are_a_batch():
         ("gpu", "float32", (4, 16, 2, 8), "it is float32"),
         ("gpu", "bfloat16", (3, 16, 2, 8), "3 examples do not divide among 2 devices"),
         ("gpu", "bfloat16", (4, 16, 2, 12), "not 12"),
-        ("gpu", "bfloat16", (4, 16, 2, 136), "not 136"),
         ("gpu", "bfloat16", (4, 15, 2, 8), "even lengths, not 15 by 15"),
-        ("cpu", "float32", (4, 15, 2, 8), "even lengths, not 15 by 15"),
     ],
 )
 def test_what_cudnn_does_not_take_is_products_and_said_once(platform, dtype, shape, why, caplog):
@@ -150,59 +141,3 @@ def test_what_cudnn_does_not_take_is_products_and_said_once(platform, dtype, sha
         mixed, _ = (causal_attention(query, query, query, None, 0, execution) for _ in range(2))
     np.testing.assert_allclose(mixed, 1.0, rtol=1e-2)
     assert len(caplog.records) == 1 and why in caplog.text
-
-
-def test_scores_are_divided_by_the_root_of_the_channels():
-    # The second query sees two keys, with scores 0 and 8 / sqrt(8).
-    execution, _ = placed(MeshShape(data=1))
-    query = jnp.ones((1, 2, 1, 8))
-    key = jnp.stack([jnp.zeros(8), jnp.ones(8)])[None, :, None]
-    value = jnp.stack([jnp.zeros(8), jnp.ones(8)])[None, :, None]
-    mixed = causal_attention(query, key, value, None, 0, execution)
-    assert float(mixed[0, 0, 0, 0]) == 0
-    wanted = 1 / (1 + math.exp(-math.sqrt(8)))
-    np.testing.assert_allclose(mixed[0, 1, 0], wanted, rtol=1e-5)
-
-
-COMPILED = """
-import jax
-from dawnjax.machine.mesh import batch_sharding, batch_shards, make_mesh
-from dawnjax.machine.mesh_shape import MeshShape
-from dawnjax.models.causal_attention import causal_attention
-from dawnjax.models.execution import Execution
-from dawnjax.plan.compiling.compilers import described_devices
-from dawnjax.plan.hardware.systems import parse_system
-
-mesh = make_mesh(MeshShape(), described_devices(parse_system("h100:2")))
-rows = batch_sharding(mesh, 0)
-execution = Execution(
-    platform="gpu", compute_dtype="bfloat16", batch_norm_group_size=0,
-    batch_shards=batch_shards(mesh), placement=rows, attention="fused",
-)
-heads = jax.ShapeDtypeStruct((4, 16, 2, 64), "bfloat16", sharding=rows)
-documents = jax.ShapeDtypeStruct((4, 16), "int32", sharding=rows)
-def loss(query, key, value, documents):
-    return causal_attention(query, key, value, documents, 0, execution).sum()
-print(jax.jit(jax.grad(loss)).lower(heads, heads, heads, documents).compile().as_text())
-"""
-
-
-@pytest.mark.processes
-@pytest.mark.skipif(
-    importlib.util.find_spec("jax_cuda13_plugin") is None,
-    reason="JAX's CUDA plugin is not installed: dawnjax[plan]",
-)
-def test_a_program_for_gpus_that_are_not_here_has_cudnn_s_call_for_each_device_s_rows():
-    done = subprocess.run(
-        [sys.executable, "-c", COMPILED],
-        env=compilers.environment("gpu"),
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    for name in ("__cudnn$fmhaScaleBiasSoftmax", "__cudnn$fmhaScaleBiasSoftmaxBackward"):
-        assert f'custom_call_target="{name}"' in done.stdout
-    assert "bf16[2,2,16,64]" in done.stdout and "all-gather" not in done.stdout
-    counted = analyze(done.stdout)
-    # Two products, and five in the gradient, of 2 rows, 2 heads and the 136 pairs of 16 tokens.
-    assert counted.product_flops == 7 * 2 * (2 * 2) * 136 * 64

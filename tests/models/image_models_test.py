@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from multiply_adds import multiply_adds
+from networks import count
 
 from dawnjax.models import amoebanet
 from dawnjax.models.configs.amoebanet import AmoebaNetD
@@ -60,6 +60,30 @@ def drawn_like(tree: Any, rng: np.random.Generator) -> Any:
     return jax.tree.map(draw, tree)
 
 
+def multiply_adds(jaxpr: Any) -> int:
+    """Counts the products of all convolutions and matrix products; padding counts like pixels."""
+    total = 0
+    for equation in jaxpr.eqns:
+        name, result = equation.primitive.name, equation.outvars[0].aval
+        if name == "conv_general_dilated":
+            kernel = equation.invars[1].aval.shape
+            numbers = equation.params["dimension_numbers"]
+            out_channels = kernel[numbers.rhs_spec[0]]
+            total += math.prod(result.shape) * math.prod(kernel) // out_channels
+        elif name == "dot_general":
+            contracted = equation.params["dimension_numbers"][0][0]
+            depth = math.prod(equation.invars[0].aval.shape[axis] for axis in contracted)
+            total += math.prod(result.shape) * depth
+        for value in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_jaxpr):
+            if _is_jaxpr(value):
+                total += multiply_adds(getattr(value, "jaxpr", value))
+    return total
+
+
+def _is_jaxpr(value: Any) -> bool:
+    return hasattr(value, "eqns") or hasattr(value, "jaxpr")
+
+
 def counts(config: Any, image_shape: tuple[int, ...], num_classes: int) -> tuple[int, int]:
     """Counts parameters, and multiply-adds of one image's inference, from shapes alone."""
     # As for a TPU: a GPU's stem adds zeros to its kernel.
@@ -68,9 +92,7 @@ def counts(config: Any, image_shape: tuple[int, ...], num_classes: int) -> tuple
     image = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
     jaxpr = jax.make_jaxpr(lambda *args: model.apply(*args, train=False))(params, stats, image)
     assert jaxpr.out_avals[0].shape == (1, num_classes)
-    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params)), multiply_adds(
-        jaxpr.jaxpr
-    )
+    return count(params), multiply_adds(jaxpr.jaxpr)
 
 
 # Parameters as PyTorch's torchvision documents them (`num_params` of the weights of
@@ -168,16 +190,6 @@ def test_a_gpus_stem_on_blocks_of_pixels_is_the_plain_function_of_the_same_param
     assert stem_kernel(model, odd, params, stats) == (7, 3)
 
 
-@pytest.mark.parametrize("depth", [19, 51])
-def test_depths_that_no_paper_has_are_refused(depth):
-    with pytest.raises(ValueError, match="depth"):
-        imagenet_resnet(depth)
-    with pytest.raises(ValueError, match="6n"):
-        cifar_resnet(depth)
-    with pytest.raises(ValueError, match="6n"):
-        wide_resnet(depth, 6)
-
-
 def test_a_zero_last_scale_starts_bottleneck_blocks_as_their_shortcut():
     config = ResNet(stage_sizes=(2,), stage_widths=(16,), block="bottleneck", last_scale=0.0)
     model = pure(config, (8, 8, 3), 10)
@@ -230,10 +242,7 @@ def test_pooling_ignores_what_lies_outside():
     ("shape", "window", "strides", "padding"),
     [
         ((9, 8), (3, 3), (2, 2), ((1, 1), (1, 1))),
-        ((8, 8), (2, 2), None, "SAME"),
         ((7, 9), (3, 3), (1, 1), "SAME"),
-        ((9, 10), (3, 3), (2, 2), "VALID"),
-        ((7, 7), (3, 3), (2, 2), "SAME"),
         ((10, 11), (2, 2), (3, 3), "VALID"),
         ((10, 11), (5, 3), (2, 1), "SAME"),
         ((5, 6), (1, 1), (2, 2), "SAME"),

@@ -1,6 +1,5 @@
 """Mask R-CNN: the reference's counts, its anchors, and the names of its trunk."""
 
-import dataclasses
 import math
 from typing import Any
 
@@ -9,26 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from networks import detector
 
-from dawnjax.limits import LimitError
 from dawnjax.models.configs.anchors import anchors_of_level, sides_of
 from dawnjax.models.configs.mask_rcnn import MaskRCNN
 from dawnjax.models.configs.resnet import ResNet, imagenet_resnet
 from dawnjax.models.constant_norms import FrozenBatchNorm
-from dawnjax.models.execution import Execution
 from dawnjax.models.pure_model import pure_model
 
-EXECUTION = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=2)
 SHAPE = (832, 1344, 3)
-
-
-def parameters(model, shape=SHAPE, num_classes=80):
-    pure = pure_model(
-        lambda rngs: model.build(
-            image_shape=shape, num_classes=num_classes, execution=EXECUTION, rngs=rngs
-        )
-    )
-    return pure, *jax.eval_shape(pure.init, jax.random.key(0))
 
 
 def paths(tree):
@@ -41,7 +29,7 @@ def paths(tree):
 
 def test_the_reference_has_44347573_parameters_of_which_44125173_are_trained():
     model = MaskRCNN()
-    pure, params, stats = parameters(model)
+    pure, params, stats = detector(model, SHAPE)
     sizes = paths(params)
     assert sum(sizes.values()) == 44_347_573
     frozen = {name: size for name, size in sizes.items() if name.startswith(model.frozen_parts)}
@@ -68,14 +56,8 @@ def test_the_reference_has_44347573_parameters_of_which_44125173_are_trained():
 
 
 def test_the_trunk_has_the_names_of_a_resnet_50_and_its_norms_are_constants():
-    _, params, stats = parameters(MaskRCNN())
-    resnet, execution = imagenet_resnet(50), EXECUTION
-    made = pure_model(
-        lambda rngs: resnet.build(
-            image_shape=(224, 224, 3), num_classes=1000, execution=execution, rngs=rngs
-        )
-    )
-    theirs, their_stats = map(paths, jax.eval_shape(made.init, jax.random.key(0)))
+    _, params, stats = detector(MaskRCNN(), SHAPE)
+    theirs, their_stats = map(paths, detector(imagenet_resnet(50), (224, 224, 3), 1000)[1:])
     ours = {n: s for n, s in paths(params).items() if n.split("/")[0] in MaskRCNN.pretrained_parts}
     assert ours.items() <= theirs.items()
     constants = paths(stats)
@@ -131,7 +113,7 @@ def test_the_start_is_the_references():
         box_width=64,
         mask_convolutions=1,
     )
-    pure, _, _ = parameters(small, (64, 64, 3), 7)
+    pure, _, _ = detector(small, (64, 64, 3), 7)
     params = pure.init(jax.random.key(1))[0]
 
     def largest(*place):
@@ -172,7 +154,7 @@ def test_the_enlargement_is_a_transposed_convolution_by_hand():
         width=3,
         anchor_sides=(32,),
     )
-    pure, _, _ = parameters(small, (64, 64, 3), 2)
+    pure, _, _ = detector(small, (64, 64, 3), 2)
     params, stats = pure.init(jax.random.key(0))
     enlarge = pure.bind(params, stats).mask_head.enlarge
     images = np.random.default_rng(0).normal(size=(1, 2, 2, 3)).astype(np.float32)
@@ -181,22 +163,3 @@ def test_the_enlargement_is_a_transposed_convolution_by_hand():
     for y, x, dy, dx in np.ndindex(2, 2, 2, 2):
         wanted[0, 2 * y + dy, 2 * x + dx] = images[0, y, x] @ kernel[dy, dx]
     np.testing.assert_allclose(enlarge(images), wanted, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"anchor_sides": (32, 64)}, "model.anchor_sides"),
-        ({"frozen_stages": 5}, "model.frozen_stages"),
-        ({"norm": "group", "groups": 48}, "model.groups"),
-        ({"box_cells": 0}, "model.box_cells"),
-    ],
-)
-def test_fields_that_do_not_fit_are_named(changes, named):
-    with pytest.raises(LimitError, match=named):
-        parameters(dataclasses.replace(MaskRCNN(), **changes))
-
-
-def test_images_of_no_whole_cells_are_named():
-    with pytest.raises(ValueError, match="images of 800x1333 .* multiples of 32"):
-        MaskRCNN().anchors((800, 1333, 3))

@@ -1,28 +1,20 @@
-"""Batch normalization: by hand, in groups, and without communication inside a layer."""
-
-import re
+"""Batch normalization, by hand and in groups; dropout, its key and its masks on devices."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 
 from dawnjax.models.batch_norm import BatchNorm
-from dawnjax.models.convolution import Conv
+from dawnjax.models.dropout import Dropout
 from dawnjax.models.execution import ComputeDtype, Execution
 
 pytestmark = pytest.mark.compiles
 
 
-def execution(group_size: int, dtype: ComputeDtype = "float32", batch_shards: int = 1) -> Execution:
-    return Execution(
-        platform="cpu",
-        compute_dtype=dtype,
-        batch_norm_group_size=group_size,
-        batch_shards=batch_shards,
-    )
+def execution(group_size: int, dtype: ComputeDtype = "float32") -> Execution:
+    return Execution(platform="cpu", compute_dtype=dtype, batch_norm_group_size=group_size)
 
 
 def set_params(norm: BatchNorm, scale: jax.Array, bias: jax.Array) -> None:
@@ -88,63 +80,31 @@ def test_bfloat16_inputs_have_float32_statistics():
     np.testing.assert_allclose(norm.var[...], [[1.0]])
 
 
-def block_loss(params, images, batch_shards):
-    """A convolution, BatchNorm in groups of 2, ReLU and a second convolution."""
-    settings = execution(2, batch_shards=batch_shards)
-    first = Conv(16, 16, (3, 3), execution=settings, rngs=nnx.Rngs(0))
-    norm = BatchNorm(16, execution=settings)
-    second = Conv(16, 16, (3, 3), execution=settings, rngs=nnx.Rngs(1))
-    first.kernel.set_value(params["first"])
-    second.kernel.set_value(params["second"])
-    set_params(norm, params["scale"], params["bias"])
-    hidden = jax.nn.relu(norm(first(images), train=True))
-    return jnp.square(second(hidden)).mean(), (norm.mean[...], norm.var[...])
+KEY = jax.random.key(0)
 
 
-def block_inputs():
-    rng = np.random.default_rng(0)
-    params = {
-        "first": rng.standard_normal((3, 3, 16, 16)) / 12,
-        "second": rng.standard_normal((3, 3, 16, 16)) / 12,
-        "scale": rng.standard_normal(16),
-        "bias": rng.standard_normal(16),
-    }
-    params = {name: jnp.asarray(value, jnp.float32) for name, value in params.items()}
-    return params, jnp.asarray(rng.standard_normal((8, 8, 8, 16)), jnp.float32)
+def test_it_keeps_the_mean_and_follows_its_key():
+    values = jnp.ones((64, 512))
+    dropped = Dropout(KEY)(values, 0.1)
+    kept = dropped != 0
+    # 32,768 draws: a standard deviation of 0.0017.
+    assert float(kept.mean()) == pytest.approx(0.9, abs=0.008)
+    np.testing.assert_allclose(dropped[kept], 1 / 0.9, rtol=1e-4)
+    np.testing.assert_array_equal(dropped, Dropout(KEY)(values, 0.1))
+    dropout = Dropout(KEY)
+    first, second = dropout(values, 0.5), dropout(values, 0.5)
+    # Masks of two calls are independent: they agree in half of the places.
+    assert float((first == second).mean()) == pytest.approx(0.5, abs=0.015)
+    assert Dropout(None)(values, 0.5) is values
 
 
-def on_devices(count):
-    mesh = Mesh(np.array(jax.devices()[:count]), ("data",))
-    whole = NamedSharding(mesh, PartitionSpec())
+def test_devices_make_their_own_parts_of_the_same_mask():
+    mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     rows = NamedSharding(mesh, PartitionSpec("data"))
-    gradient = jax.value_and_grad(lambda p, x: block_loss(p, x, count), has_aux=True)
-    params, images = block_inputs()
-    params, images = jax.device_put(params, whole), jax.device_put(images, rows)
-    program = jax.jit(gradient, out_shardings=(((whole, (rows, rows))), whole))
-    return program.lower(params, images).compile(), params, images
-
-
-def test_groups_do_not_depend_on_the_number_of_devices():
-    alone, params, images = on_devices(1)
-    spread, spread_params, spread_images = on_devices(4)
-    (loss, stats), gradients = alone(params, images)
-    (spread_loss, spread_stats), spread_gradients = spread(spread_params, spread_images)
-    assert stats[0].shape == (4, 16)
-    np.testing.assert_allclose(spread_loss, loss, rtol=1e-6)
-    for got, want in zip(spread_stats, stats, strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
-    for name in gradients:
-        scale = np.abs(gradients[name]).max()
-        np.testing.assert_allclose(spread_gradients[name], gradients[name], atol=1e-5 * scale)
-
-
-def test_devices_that_hold_whole_groups_reduce_nothing_but_gradients_and_loss():
-    program, params, _ = on_devices(4)
-    text = program.as_text() or ""
-    for collective in ("all-gather", "all-to-all", "collective-permute", "reduce-scatter"):
-        assert not re.search(rf"= \S+ {collective}", text), collective
-    reduced = 0
-    for shapes in re.findall(r"= (\(?[^=]*?) all-reduce(?:-start)?\(", text):
-        for sizes in re.findall(r"\w+\[([\d,]*)\]", shapes):
-            reduced += int(np.prod([int(size) for size in sizes.split(",") if size]))
-    assert reduced == sum(value.size for value in params.values()) + 1
+    drop = jax.jit(lambda values: Dropout(KEY)(values, 0.3), in_shardings=rows, out_shardings=rows)
+    values = jnp.ones((8, 16, 64))
+    compiled = drop.lower(values).compile()
+    np.testing.assert_array_equal(compiled(jax.device_put(values, rows)), Dropout(KEY)(values, 0.3))
+    text = compiled.as_text() or ""
+    assert "all-gather" not in text and "all-reduce" not in text
+    assert "u32[8,16,64]" not in text  # each draws its own
