@@ -161,13 +161,13 @@ def test_sets_that_do_not_fit_are_refused(run, tmp_path, capsys):
 
 @pytest.fixture(scope="module")
 def text_run(tmp_path_factory, compile_cache) -> tuple[Path, Path]:
-    """A translator after some steps, and the folder of its text."""
+    """A translator that has learnt to translate, and the folder of its text."""
     pytest.importorskip("sentencepiece", reason="the extra `text` is not installed")
 
     def make(folder: Path) -> None:
         data = prepare_small_text(folder)
         argv = ["train", "--experiment=multi30k_transformer", f"--data.data_dir={data}"]
-        flags = [*FLAGS, *LEARNS, "--num_epochs=25", "--evaluation.every_epochs=25"]
+        flags = [*FLAGS, *LEARNS, "--evaluation.every_epochs=40"]
         run_dir = f"--run_dir={folder / 'run'}"
         assert main([*argv, compile_cache, *flags, run_dir]) in (0, 3)
 
@@ -180,6 +180,8 @@ def test_another_test_set_of_a_translator(text_run, tmp_path, capsys):
     sides = [f"--data.source={folder / 'eval.a'}", f"--data.target={folder / 'eval.b'}"]
     record = evaluated(run, *sides, "--name=again")
     recorded, measured = record["own"]["metrics"], record["other"]["metrics"]
+    # Of 13 sentences the last bit of a sum moves BLEU by ten and more: 28 to 43 were seen.
+    assert recorded["bleu"] > 20 and recorded["loss"] < 1.5
     # The very same sentences, by another way.
     for name in ("bleu", "bleu_signature"):
         assert measured[name] == recorded[name]

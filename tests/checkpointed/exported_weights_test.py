@@ -48,11 +48,7 @@ def test_other_use_is_one_line(tmp_path, tmp_path_factory, compile_cache, capsys
     export = ["export", "--format=safetensors", f"--out={out}"]
     moved = shutil.copytree(run, tmp_path / "no_checkpoint")
     shutil.rmtree(moved / "checkpoints")
-    for argv, words in (
-        ([*export, str(moved)], "has no checkpoint in"),
-        ([*export, str(tmp_path / "absent")], "is not a run directory"),
-        ([*export, str(run), str(run)], "one run directory is needed; 2 were given"),
-    ):
+    for argv, words in (([*export, str(moved)], "has no checkpoint in"),):
         assert main(argv) == 2
         error = capsys.readouterr().err
         assert words in error and error.count("\n") == 1 and not out.exists()

@@ -127,7 +127,6 @@ NORM, KEY = "model.norm.weight", "model.layers.1.self_attn.k_proj.weight"
             rf"{KEY} is \[8, 4\] in it and \[4, 8\] in the mod",
         ),
         (replaced(NORM, np.zeros(8)), f"{NORM} is F64; wanted one of F32, F16, BF16"),
-        (replaced(NORM, np.zeros(8, "i4")), f"{NORM} is I32; wanted"),
         (
             replaced("lm_head.weight", np.zeros((256, 8), "f4")),
             r"lm_head.weight is \[256, 8\] in it and \[257, 8\] .*: the data's vocabulary has 257",
@@ -156,12 +155,10 @@ STRETCHED |= {"original_max_position_embeddings": 8192}
     [
         ({}, (), ""),
         ({"rope_theta": 5e5}, (), "rope_theta=500000.0; give --model.rotary.base=500000.0"),
-        ({"rope_theta": None}, (), ""),
         ({"rope_theta": None}, ("--model.rotary.base=5e5",), "rope_theta=10000.0; give --model.r"),
         ({"rms_norm_eps": 1e-6}, (), "rms_norm_eps=1e-06; give --model.norm_epsilon=1e-06"),
         # Heads x head size of the same width.
         ({"num_attention_heads": 4, "head_dim": 2}, (), "num_attention_heads=4; give --model.num_"),
-        ({"num_attention_heads": 4, "head_dim": None}, (), "num_attention_heads=4; give --model"),
         ({"rope_scaling": STRETCHED}, (), "rope_type=llama3; give --model.rotary.scaling=llama3"),
         ({"rope_scaling": STRETCHED}, ("--model.rotary.scaling=llama3",), ""),
         (
@@ -178,8 +175,6 @@ STRETCHED |= {"original_max_position_embeddings": 8192}
         ({"tie_word_embeddings": True}, (), "give --model.ties_embedding=true"),
         ({"sliding_window": 16}, (), "sliding_window=16; give --model.windows=16"),
         ({"sliding_window": 16}, ("--model.windows=16",), ""),
-        ({"sliding_window": 32}, (), ""),  # as long as a row
-        ({"sliding_window": None}, ("--model.windows=16",), "sliding_window=None; give --model.w"),
         (
             {
                 "sliding_window": 16,
@@ -189,11 +184,9 @@ STRETCHED |= {"original_max_position_embeddings": 8192}
             "sliding_window=16 and layer_types; give --model.windows=16,0",
         ),
         ({"model_type": "gemma"}, (), "model_type=gemma; wanted one of llama"),
-        ({"model_type": "a\nb"}, (), "model_type=a b; wanted"),
         ({"hidden_act": "gelu"}, (), "hidden_act=gelu; wanted silu"),
         ({"rope_scaling": 3}, (), "rope_scaling=3; wanted an object"),
         ({"rms_norm_eps": "x"}, (), "config.json: "),
-        ({"sliding_window": "x"}, (), "config.json: "),
     ],
 )
 def test_settings_that_no_shape_shows_are_compared_by_name(changes, flags, line, tmp_path):
@@ -248,14 +241,8 @@ def test_a_damaged_file_is_one_line(tmp_path):
     ("index", "line"),
     [
         ({"weight_map": {"a": "../secret.safetensors"}}, "names '../secret.safetensors', which is"),
-        (
-            {"weight_map": {"a": "/etc/passwd"}},
-            "names '/etc/passwd', which is not a file of its fold",
-        ),
-        ({"weight_map": {"a": 3}}, "names 3, which is not a file"),
         ({"weight_map": {"a": "b/\nx"}}, r"names 'b/\\nx', which is not a file"),
         ({"weight_map": {}}, "names no file"),
-        ({"weight_map": 3}, "index.json: "),
         ({"weight_map": {"a": "absent.safetensors"}}, "absent.safetensors: No such file"),
         ([], "index.json: "),
     ],
@@ -264,19 +251,6 @@ def test_an_index_that_names_no_file_of_its_folder_is_refused(index, line, tmp_p
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     assert is_published(tmp_path)
     with pytest.raises(ConfigError, match=line):
-        PublishedWeights(tmp_path).check(recipe_of())
-
-
-def test_more_tensors_than_a_model_has_are_refused(tmp_path):
-    """Each file within its bound, and no bound of the whole without a count."""
-    empty = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
-    for file in "abc":
-        header = json.dumps({f"{file}{n}": empty for n in range(90_000)}).encode()
-        content = len(header).to_bytes(8, "little") + header
-        (tmp_path / f"{file}.safetensors").write_bytes(content)
-    index = {"weight_map": {file: f"{file}.safetensors" for file in "abc"}}
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(ConfigError, match=r"more than 200,000 tensors, at c\.safetensors"):
         PublishedWeights(tmp_path).check(recipe_of())
 
 

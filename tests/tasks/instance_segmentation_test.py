@@ -1,7 +1,6 @@
 """Instance segmentation: the benchmark's size and schedule, its trunk, masks, and what is drawn."""
 
 import dataclasses
-import json
 import math
 from pathlib import Path
 from typing import Any, cast
@@ -11,14 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from task_table import copied_run
+from by_hand import convolution, resnet_50_trunk
+from networks import count
 
-from dawnjax.__main__ import main
 from dawnjax.checkpointed.initial_parameters import Source
 from dawnjax.checkpoints.arrays import signature
 from dawnjax.checkpoints.saved import VERSION, Content
-from dawnjax.config.config_json import from_json, to_json
-from dawnjax.config.experiment import Experiment
 from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.config.run_options import MeshShape
 from dawnjax.errors import ConfigError
@@ -41,15 +38,10 @@ def recipe_of(experiment, spec, **changes):
     return make_recipe(experiment, spec, mesh, execution=execution)
 
 
-def count(tree):
-    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree))
-
-
 def test_the_benchmark_has_the_references_size_and_schedule():
     experiment = load_experiment(BENCHMARK)
     spec = cast(Any, experiment.data.published_spec())
     experiment.validate(spec)
-    assert from_json(Experiment, to_json(experiment)) == experiment
     assert (spec.num_train_examples, spec.num_eval_examples) == (117_266, 5_000)
     recipe = recipe_of(experiment, spec)
     state = recipe.abstract_state
@@ -86,34 +78,17 @@ def test_biases_learn_at_twice_the_rate_and_without_decay():
 
 
 def mask_rcnn_multiply_adds() -> tuple[int, int]:
-    """Multiply-adds of one image of 832 x 1,344 pixels, and of the part that is not trained.
-
-    Padding is multiplied by nothing: along a side of n a window of three meets 3n - 2 pixels, and
-    3n/2 - 1 if it moves by two.
-    """
-
-    def of_windows(sides: tuple[int, int], stride: int = 1) -> int:
-        return math.prod(3 * n // 2 - 1 if stride == 2 else 3 * n - 2 for n in sides)
-
-    total = frozen = (7 * 416 - 6) * (7 * 672 - 6) * 3 * 64
-    sides, width, stages = (208, 336), 64, []
-    for blocks, inner in ((3, 64), (4, 128), (6, 256), (3, 512)):
-        for block in range(blocks):
-            stride = 2 if block == 0 and inner > 64 else 1
-            total += math.prod(sides) * width * inner + of_windows(sides, stride) * inner * inner
-            sides = (sides[0] // stride, sides[1] // stride)
-            total += math.prod(sides) * inner * 4 * inner
-            total += math.prod(sides) * width * 4 * inner if block == 0 else 0
-            width = 4 * inner
-        frozen = total if inner == 64 else frozen
-        stages.append((sides, width))
-    for sides, width in stages:
-        total += math.prod(sides) * width * 256 + of_windows(sides) * 256 * 256
+    """Multiply-adds of one image of 832 x 1,344 pixels, and of the part that is not trained."""
+    total, stages = resnet_50_trunk((832, 1344))
+    for sides, width, _ in stages:
+        total += convolution(sides, sides, 1, 1, (width, 256))
+        total += convolution(sides, sides, 3, 1, (256, 256))
     for sides in ((208, 336), (104, 168), (52, 84), (26, 42), (13, 21)):
-        total += of_windows(sides) * 256 * 256 + math.prod(sides) * 256 * (3 + 12)
+        total += convolution(sides, sides, 3, 1, (256, 256)) + math.prod(sides) * 256 * (3 + 12)
     total += 512 * (7 * 7 * 256 * 1024 + 1024 * 1024 + 1024 * 81 + 1024 * 4 * 81)
-    of_mask = 4 * (3 * 14 - 2) ** 2 * 256 * 256 + 14**2 * 256 * 4 * 256 + 28**2 * 256 * 81
-    return total + 128 * of_mask, frozen
+    of_mask = 4 * convolution((14, 14), (14, 14), 3, 1, (256, 256))
+    of_mask += 14**2 * 256 * 4 * 256 + 28**2 * 256 * 81
+    return total + 128 * of_mask, stages[0][2]
 
 
 def test_the_model_flops_of_mask_rcnn_by_hand():
@@ -195,29 +170,6 @@ def test_a_picture_shows_the_mask_of_what_was_found():
     masks = [run_lengths.pack(mask)]
     picture = pictures.drawn(image, found, np.zeros((0, 4)), ("a",), masks=masks)
     assert picture[250, 150].tolist() == [127, 80, 0] and not picture[350, 150].any()
-
-
-@pytest.mark.long
-@pytest.mark.compiles
-def test_infer_draws_masks_and_states_them(tmp_path_factory, compile_cache, tmp_path, capsys):
-    run = copied_run(tmp_path_factory, "instance_segmentation", compile_cache, tmp_path / "run")
-    folder = tmp_path / "pictures"
-    assert main(["infer", str(run), "--examples=3", f"--draw={folder}"]) == 0
-    assert f"drawn: 3 of 3 answers in {folder}" in capsys.readouterr().out
-    stated = json.loads((folder / "answers.json").read_text())
-    assert len(list(folder.glob("*.png"))) == 3
-    found = [row for rows in stated for row in rows["answer"]]
-    assert found
-    for row in found:
-        packed = row["segmentation"]
-        assert packed["size"] == [256, 256]  # of the image as published
-        mask = run_lengths.unpack(packed["counts"].encode(), 256, 256)
-        left, top, width, height = row["bbox"]
-        # A mask fades over one of its four cells around its box.
-        rows, columns = np.nonzero(mask)
-        if len(rows):
-            assert left - width / 4 - 1 <= columns.min() <= columns.max() <= left + 1.25 * width + 1
-            assert top - height / 4 - 1 <= rows.min() <= rows.max() <= top + 1.25 * height + 1
 
 
 def test_the_small_network_has_443291_parameters_and_16128_anchors():

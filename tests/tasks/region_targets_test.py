@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dawnjax.limits import LimitError, check_fields
 from dawnjax.tasks.region_targets import (
     Labels,
     Regions,
@@ -124,17 +123,3 @@ def test_mask_targets_are_the_mask_seen_through_a_region():
 
 def _full(cells):
     return jnp.full((1, cells, cells), 255, jnp.uint8)
-
-
-@pytest.mark.parametrize(
-    ("regions", "named"),
-    [
-        (Regions(background_overlap=0.8), "regions.background_overlap"),
-        (Regions(sampled=3), "regions.sampled_of_objects"),
-        (Regions(proposals=0), "regions.proposals"),
-        (Regions(overlap=0.0), "regions.overlap"),
-    ],
-)
-def test_fields_that_do_not_fit_are_named(regions, named):
-    with pytest.raises(LimitError, match=named):
-        check_fields(regions, "regions.")

@@ -8,17 +8,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from networks import PLAIN
+from task_table import TABLE
 
-from dawnjax.config.experiment_modules import load_experiment
+from dawnjax.config.experiment_flags import parse_request
 from dawnjax.config.run_options import MeshShape
 from dawnjax.evaluation import EvaluationFeed
 from dawnjax.input_pipeline.datasets.synthetic import SyntheticObjects
 from dawnjax.input_pipeline.reading.batches import APART
 from dawnjax.machine.mesh import batch_sharding, make_mesh, place
-from dawnjax.models.execution import Execution
 from dawnjax.tasks.task import Moment, Setting, make_model
 
-TINY = load_experiment("coco_mask_rcnn_resnet50", is_tiny=True)
+SMALL = parse_request("train", list(TABLE["instance_segmentation"].flags))[0].experiment
 
 
 def test_an_evaluation_has_batches_of_one_kind():
@@ -34,16 +35,15 @@ def test_an_evaluation_has_batches_of_one_kind():
 
 @pytest.mark.compiles
 def test_a_turned_image_has_the_loss_and_the_detections_of_the_upright_one():
-    data = SyntheticObjects(num_train_examples=4, height=48, width=32, mask_side=14)
+    data = SyntheticObjects(num_train_examples=4, height=48, width=32, mask_side=8)
     batch = {name: np.asarray(array) for name, array in data.load("train").items()}
     batch["covered"][0] = 40 / 48, 24 / 32
     batch |= {"index": np.arange(4), APART: np.ones(4, bool)}
     upright = data.spec()
     turned = dataclasses.replace(upright, image_shape=(32, 48, 3), turns_tall=True)
     assert turned.upright.image_shape == upright.image_shape
-    execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
-    setting = Setting(model=TINY.model, data=data, spec=upright, execution=execution)
-    model = make_model(TINY.task, setting)
+    setting = Setting(model=SMALL.model, data=data, spec=upright, execution=PLAIN)
+    model = make_model(SMALL.task, setting)
     params, stats = model.init(jax.random.key(0))
     moment = Moment(jax.random.key(2), jnp.int32(0), jnp.float32(0))
 
@@ -55,8 +55,8 @@ def test_a_turned_image_has_the_loss_and_the_detections_of_the_upright_one():
         @jax.jit
         def run(params, batch):
             module = model.bind(params, stats, jax.random.key(1))
-            losses, _ = TINY.task.loss(module, batch, moment, of_spec)
-            return losses, TINY.task.answer(module, batch, of_spec)
+            losses, _ = SMALL.task.loss(module, batch, moment, of_spec)
+            return losses, SMALL.task.answer(module, batch, of_spec)
 
         return run(params, {name: place(array, rows) for name, array in batch.items()})
 
@@ -70,7 +70,7 @@ def test_a_turned_image_has_the_loss_and_the_detections_of_the_upright_one():
     truth = data.evaluated_objects().of_images(np.array([0]))
     first = {name: np.asarray(array[:1]) for name, array in answer.items()}
     pictures = [
-        TINY.task.shown(truth, first, {name: array[:1] for name, array in arrays.items()})
+        SMALL.task.shown(truth, first, {name: array[:1] for name, array in arrays.items()})
         for arrays in ({**batch, APART: np.zeros(4, bool)}, side)
     ]
     np.testing.assert_array_equal(pictures[0], pictures[1])
