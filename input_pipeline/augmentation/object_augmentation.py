@@ -234,10 +234,12 @@ def hue_turned(pixels: jax.Array, shift: jax.Array) -> jax.Array:
     spread = largest - smallest
     safe = jnp.where(spread > 0, spread, 1)
     red, green, blue = pixels[..., 0], pixels[..., 1], pixels[..., 2]
+    # No `largest == red`: XLA may compute a pixel twice in a fusion, with another rounding. Where
+    # two channels are nearly equal, both of their cases give nearly the same hue.
     hue = jnp.where(
-        largest == red,
+        (red >= green) & (red >= blue),
         (green - blue) / safe % 6,
-        jnp.where(largest == green, (blue - red) / safe + 2, (red - green) / safe + 4),
+        jnp.where(green >= blue, (blue - red) / safe + 2, (red - green) / safe + 4),
     )
     # Each channel is a trapezoid over the circle of six corners.
     corner = (hue + 6 * shift)[..., None] + jnp.array([5.0, 3.0, 1.0])
