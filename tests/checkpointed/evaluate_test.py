@@ -167,7 +167,7 @@ def text_run(tmp_path_factory, compile_cache) -> tuple[Path, Path]:
     def make(folder: Path) -> None:
         data = prepare_small_text(folder)
         argv = ["train", "--experiment=multi30k_transformer", f"--data.data_dir={data}"]
-        flags = [*FLAGS, *LEARNS, "--evaluation.every_epochs=40"]
+        flags = [*FLAGS, *LEARNS, "--evaluation.every_epochs=40", "--targets.0.value=100"]
         run_dir = f"--run_dir={folder / 'run'}"
         assert main([*argv, compile_cache, *flags, run_dir]) in (0, 3)
 

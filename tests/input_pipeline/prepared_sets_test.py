@@ -412,6 +412,18 @@ def test_tensorflow_datasets_opens_the_shards(name, tmp_path):
         np.testing.assert_array_equal(mask, coco_sources.MASK)
 
 
+def test_grain_opens_the_shards(tmp_path):
+    grain = pytest.importorskip("grain.python", reason="grain is not installed")
+    tfds = pytest.importorskip("tensorflow_datasets")
+    out = tmp_path / "out"
+    assert prepare("photographs", SETS["photographs"].write(tmp_path, False), out) == 0
+    paths = sorted(str(path) for path in out.glob("*-train.array_record-*"))
+    raw = grain.ArrayRecordDataSource(paths)
+    features = tfds.builder_from_directory(str(out)).info.features
+    read = [features.deserialize_example_np(raw[row]) for row in range(len(raw))]
+    assert len(read) == 6 and read[0]["image"].dtype == np.uint8
+
+
 def test_one_process_writes_at_a_time(tmp_path, capsys):
     flags, out = SETS["movielens"].write(tmp_path, False), tmp_path / "out"
     with columns.replacing(out):
