@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_other_logs import normal, write_side
+from made_other_logs import normal, write_lines, write_side
 from made_runs import write_run
 from made_studies import made_study
 
@@ -49,6 +49,7 @@ def write_study(out: str, seconds: dict[str, list[float | None]]) -> None:
 MAKERS = {
     "normal": normal,
     "write_run": lambda path, **facts: write_run(Path(path), **facts),
+    "write_lines": lambda path, rows: write_lines(Path(path), rows),
     "write_side": lambda path, finals, **facts: write_side(Path(path), finals, **facts),
     "write_study": write_study,
     "write_bytes": lambda path, content: new(path).write_bytes(content),
@@ -67,9 +68,10 @@ def content(folder: Path) -> dict[str, bytes | None]:
 
 def answers(text: str, folder: Path, capsys: Any) -> Iterator[str]:
     """The lines of a file as they are when its commands are run now."""
-    file = None
+    file, is_answer = None, False
     for line in text.splitlines():
         mark, _, rest = line.partition(" ")
+        is_answer = is_answer and mark not in ("#", "<", "%", "$", "?")
         if mark == "<":
             file = new(rest)
             file.write_text("")
@@ -77,10 +79,11 @@ def answers(text: str, folder: Path, capsys: Any) -> Iterator[str]:
             file.write_text(file.read_text() + rest + "\n")
         elif mark == "%":
             eval(rest, dict(MAKERS))
-        elif mark not in ("$", "#", ""):
-            continue  # an answer
+        elif mark not in ("$", "#", "") or is_answer:
+            continue
         yield line
         if mark == "$":
+            is_answer = True
             yield from answer(shlex.split(rest), folder, capsys)
 
 
