@@ -30,7 +30,6 @@ from saved_states import (
     truncate,
 )
 
-from dawnjax.checkpoints import store
 from dawnjax.checkpoints.location import refuse_unwritable
 from dawnjax.checkpoints.saved import SavePoint, newest_saved
 from dawnjax.errors import CheckpointError, ConfigError
@@ -61,16 +60,6 @@ def test_newest_of_several_and_none_of_none(tmp_path, two_steps):
     assert_exact(restored, 20, 1)
     assert warnings == []
     assert newest_saved(str(two_steps)) == (metadata_of(20), log_of(20))
-
-
-def test_a_restore_in_parts_reports_each(two_steps, monkeypatch):
-    monkeypatch.setattr(store, "CHUNK_BYTES", 500)
-    reports = []
-    checkpoints, _ = open_checkpoints(two_steps)
-    restored = checkpoints.restore_newest(abstract_state(1), lambda: reports.append(1))
-    assert_exact(restored, 20, 1)
-    assert len(reports) == 2  # the kernel is larger than a part, and the rest are small
-    checkpoints.close()
 
 
 @pytest.mark.compiles

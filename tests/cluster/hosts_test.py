@@ -133,10 +133,8 @@ ALL = ["nvidia0", "nvidia1", "nvidia2", "nvidia3"]
     ("flags", "taken"),
     [
         (["--nodes=2", "--ntasks-per-node=1", "--gpus-per-node=4"], [ALL] * 2),
-        (["--nodes=2", "--ntasks-per-node=1", "--gpus-per-node=2"], [ALL[:2]] * 2),
         (["--nodes=1", "--ntasks-per-node=4", "--gpus-per-node=4"], [[gpu] for gpu in ALL]),
         (["--nodes=1", "--ntasks=4", "--gpus-per-task=1"], [[gpu] for gpu in ALL]),
-        (["--nodes=1", "--ntasks=2", "--gpus-per-task=2"], [ALL[:2], ALL[2:]]),
         (["--nodes=1", "--ntasks=2", "--gpus-per-node=4", "--gpu-bind=none"], [ALL[:2], ALL[2:]]),
     ],
 )

@@ -446,9 +446,11 @@ LINE_OF_LISTS = b"[" + b"[]," * (MIB // 3 - 20) + b"1]"
 """A line of a MiB, of which 20 MB of lists come."""
 
 
-def files(
-    command: str, name: str, contents: dict[str, tuple[Callable[[], bytes], str]]
-) -> dict[str, Case]:
+Contents = dict[str, tuple[Callable[[], bytes], str]]
+"""What makes the content of a file, and part of the line that refuses it, by the case's name."""
+
+
+def files(command: str, name: str, contents: Contents) -> dict[str, Case]:
     """Cases of one file each, by the same name."""
     return {
         case: Case(command, file_of(name, content), said)
@@ -456,38 +458,90 @@ def files(
     }
 
 
-CASES: dict[str, Case] = {
-    **files(
-        IMPORT,
-        "a.tgz",
-        {
-            "pax header of 60 KB of digits": (lambda: pax_digits(60_000), "digits"),
-            "long name of 7 GB": (
-                lambda: gzip.compress(header("x", 7168 * MIB, b"L")) + zeros(7168),
-                "extended header",
-            ),
-            "1,000 pax headers of 60 KB of digits": (lambda: pax_digits(60_000, 1000), "digits"),
-            "sparse file's map of 60 MB": (lambda: sparse_map(60), "sparse file"),
-            "names of 60 KB in 2,000 files": (lambda: long_names(2000), "names"),
-            "tar of 150,000 files": (
-                lambda: gzip.compress(b"".join(header(str(n), 0) for n in range(150_000)), 1),
-                "more than 100,000 files",
-            ),
-            "gzip of 7 GB of zeros": (
-                lambda: gzip.compress(header(RESULT, 60 * MIB)) + zeros(7168),
-                "",
-            ),
-            "log with 60 MB of lists": (lambda: with_value(LISTS), "commas"),
-            "log with a value 100,000 lists deep": (lambda: with_value(DEEP), ""),
-            "log with a line of 60 MB": (
-                lambda: with_value(b'"' + "\U0001f600".encode() * 15 * MIB + b'"'),
-                "",
-            ),
-            "log of 800,000 evaluations": (lambda: evaluated(800_000), "marked lines"),
-            "log of 150,000 evaluations": (lambda: evaluated(150_000), "eval_accuracy"),
-            "log of 190,000 different values": (lambda: many_values(190_000), "run_start"),
-        },
+ARCHIVES: Contents = {
+    "pax header of 60 KB of digits": (lambda: pax_digits(60_000), "digits"),
+    "long name of 7 GB": (
+        lambda: gzip.compress(header("x", 7168 * MIB, b"L")) + zeros(7168),
+        "extended header",
     ),
+    "1,000 pax headers of 60 KB of digits": (lambda: pax_digits(60_000, 1000), "digits"),
+    "sparse file's map of 60 MB": (lambda: sparse_map(60), "sparse file"),
+    "names of 60 KB in 2,000 files": (lambda: long_names(2000), "names"),
+    "tar of 150,000 files": (
+        lambda: gzip.compress(b"".join(header(str(n), 0) for n in range(150_000)), 1),
+        "more than 100,000 files",
+    ),
+    "gzip of 7 GB of zeros": (lambda: gzip.compress(header(RESULT, 60 * MIB)) + zeros(7168), ""),
+    "log with 60 MB of lists": (lambda: with_value(LISTS), "commas"),
+    "log with a value 100,000 lists deep": (lambda: with_value(DEEP), ""),
+    "log with a line of 60 MB": (
+        lambda: with_value(b'"' + "\U0001f600".encode() * 15 * MIB + b'"'),
+        "",
+    ),
+    "log of 800,000 evaluations": (lambda: evaluated(800_000), "marked lines"),
+    "log of 150,000 evaluations": (lambda: evaluated(150_000), "eval_accuracy"),
+    "log of 190,000 different values": (lambda: many_values(190_000), "run_start"),
+}
+ENTRIES: Contents = {
+    "entry of 1,000,000 evaluations": (lambda: entry(10**6), "values"),
+    "entry 100,000 lists deep": (lambda: entry(1, DEEP), "nested"),
+    "entry with a number of 100,000 digits": (lambda: entry(1, b"9" * 10**5), "digits"),
+}
+TEXTS: Contents = {
+    "text of 1 GB in a .gz of 1 MB": (lambda: zeros(1024), "unpacks to"),
+    "text of one line of 10 MB": (lambda: b"a b " * 2_500_000, "split it"),
+}
+JSON_LINES: Contents = {
+    "log of lines of lists": (
+        lambda: (b'{"val_loss":' + LINE_OF_LISTS + b"}\n") * 60,
+        "long lines",
+    ),
+    "log with a second line of 60 MB": (
+        lambda: b'{}\n{"a":"' + b"a" * 60 * MIB + b'"}\n',
+        "line 2 has more",
+    ),
+    "log of a million names": (rows(10**6, '{{"k{0}":{0}}}\n'), "has column 10,001"),
+    "log of a million trials": (rows(10**6, '{{"run":"{0}","val_loss":{0}}}\n'), "10,000 trials"),
+    "log of many sets of columns": (
+        lambda: b"".join(map(subset, range(500_000))),
+        "sets of columns",
+    ),
+    "log with a name of 900 KB": (
+        lambda: b'{"val_loss ' + b"a b " * 225_000 + b'":1}\n',
+        "letters",
+    ),
+    "log with names that steer a terminal": (
+        lambda: json.dumps({f"val_loss{n}\n\x1b[2J" * 40: 1 for n in "ab"}).encode(),
+        "no column is named like a validation",
+    ),
+    "log of 64 MB of line ends": (lambda: b"{}" + b"\n" * 64 * MIB, "lines"),
+    "log of 10,000,000 small rows": (lambda: b'{"val_loss":1}\n' * 10**7, "values"),
+}
+CSV_TABLES: Contents = {
+    "table of 400,000 columns": (
+        lambda: b"val_loss" + b",a" * 400_000 + b"\n1,2\n",
+        "400,001 columns",
+    ),
+    "table of 60,000,000 cells": (
+        lambda: b"step,val_loss" + b"," * 998 + b"\n" + (b"," * 999 + b"\n") * 60_000,
+        "values",
+    ),
+    "table with an open quote": (lambda: b'step,val_loss\n1,"' + b"a\n" * 10 * MIB, "field limit"),
+}
+PRINTED: Contents = {
+    "printed lines of broken JSON": (lambda: b'{"NaN\n' * 3_000_000, "not complete JSON"),
+    "printed amount of 1 MB": (
+        lambda: b"Step 1 | a: " + b"1" * (MIB - 30) + b"x\n",
+        "no column is named like a validation",
+    ),
+}
+EVENTS: Contents = {
+    "event file of 6,000,000 empty values": (lambda: empty_values(12), "values"),
+    "event of 8 EB": (lambda: struct.pack("<Q", 2**63) + bytes(100), "no line in a known form"),
+}
+
+CASES: dict[str, Case] = {
+    **files(IMPORT, "a.tgz", ARCHIVES),
     "tar whose file claims 8 EB": Case(
         IMPORT, file_of("a.tar", lambda: header(RESULT, 2**63)), "expands to"
     ),
@@ -503,15 +557,7 @@ CASES: dict[str, Case] = {
         folder_with("ImageNet/train/x.tsv", lambda: TABLE_HEAD + b"1\t1\t1\n" * 350_000),
         "lines",
     ),
-    **files(
-        REPORT,
-        "a.jsonl",
-        {
-            "entry of 1,000,000 evaluations": (lambda: entry(10**6), "values"),
-            "entry 100,000 lists deep": (lambda: entry(1, DEEP), "nested"),
-            "entry with a number of 100,000 digits": (lambda: entry(1, b"9" * 10**5), "digits"),
-        },
-    ),
+    **files(REPORT, "a.jsonl", ENTRIES),
     "folders 1,200 deep, reported": Case(REPORT, deep("deep"), ""),
     "sparse file, checked": Case("check {path}", sparse("a"), "bytes"),
     "sparse experiment.json": Case("evaluate {path}", run_of(experiment="sparse"), "bytes"),
@@ -528,14 +574,7 @@ CASES: dict[str, Case] = {
     "images from a pipe": Case(IMAGES, pipe, "not a plain file"),
     "images from a sparse file": Case(IMAGES, sparse("a.npz"), "is sparse"),
     "questions from a sparse file": Case(QUESTIONS, sparse("a"), "bytes"),
-    **files(
-        TEXT,
-        "a",
-        {
-            "text of 1 GB in a .gz of 1 MB": (lambda: zeros(1024), "unpacks to"),
-            "text of one line of 10 MB": (lambda: b"a b " * 2_500_000, "split it"),
-        },
-    ),
+    **files(TEXT, "a", TEXTS),
     "questions of 60 MB of lists": Case(QUESTIONS, file_of("a", lambda: LISTS), "commas"),
     "npz of 1.5 GB of zeros": Case(ARCHIVE, file_of("a.npz", lambda: npz(500_000)), "expands to"),
     "photograph of 100,000,000 pixels": Case(
@@ -563,79 +602,10 @@ CASES: dict[str, Case] = {
         OBJECTS, packed_annotations, "more than the limit of a data set"
     ),
     "object of 20,000 polygons": Case(OBJECTS, many_polygons, "needs more"),
-    **files(
-        IMPORT,
-        "a.jsonl",
-        {
-            "log of lines of lists": (
-                lambda: (b'{"val_loss":' + LINE_OF_LISTS + b"}\n") * 60,
-                "long lines",
-            ),
-            "log with a second line of 60 MB": (
-                lambda: b'{}\n{"a":"' + b"a" * 60 * MIB + b'"}\n',
-                "line 2 has more",
-            ),
-            "log of a million names": (rows(10**6, '{{"k{0}":{0}}}\n'), "has column 10,001"),
-            "log of a million trials": (
-                rows(10**6, '{{"run":"{0}","val_loss":{0}}}\n'),
-                "10,000 trials",
-            ),
-            "log of many sets of columns": (
-                lambda: b"".join(map(subset, range(500_000))),
-                "sets of columns",
-            ),
-            "log with a name of 900 KB": (
-                lambda: b'{"val_loss ' + b"a b " * 225_000 + b'":1}\n',
-                "letters",
-            ),
-            "log with names that steer a terminal": (
-                lambda: json.dumps({f"val_loss{n}\n\x1b[2J" * 40: 1 for n in "ab"}).encode(),
-                "no column is named like a validation",
-            ),
-            "log of 64 MB of line ends": (lambda: b"{}" + b"\n" * 64 * MIB, "lines"),
-            "log of 10,000,000 small rows": (lambda: b'{"val_loss":1}\n' * 10**7, "values"),
-        },
-    ),
-    **files(
-        IMPORT,
-        "a.csv",
-        {
-            "table of 400,000 columns": (
-                lambda: b"val_loss" + b",a" * 400_000 + b"\n1,2\n",
-                "400,001 columns",
-            ),
-            "table of 60,000,000 cells": (
-                lambda: b"step,val_loss" + b"," * 998 + b"\n" + (b"," * 999 + b"\n") * 60_000,
-                "values",
-            ),
-            "table with an open quote": (
-                lambda: b'step,val_loss\n1,"' + b"a\n" * 10 * MIB,
-                "field limit",
-            ),
-        },
-    ),
-    **files(
-        IMPORT,
-        "a.log",
-        {
-            "printed lines of broken JSON": (lambda: b'{"NaN\n' * 3_000_000, "not complete JSON"),
-            "printed amount of 1 MB": (
-                lambda: b"Step 1 | a: " + b"1" * (MIB - 30) + b"x\n",
-                "no column is named like a validation",
-            ),
-        },
-    ),
-    **files(
-        IMPORT,
-        "a/x.tfevents.1",
-        {
-            "event file of 6,000,000 empty values": (lambda: empty_values(12), "values"),
-            "event of 8 EB": (
-                lambda: struct.pack("<Q", 2**63) + bytes(100),
-                "no line in a known form",
-            ),
-        },
-    ),
+    **files(IMPORT, "a.jsonl", JSON_LINES),
+    **files(IMPORT, "a.csv", CSV_TABLES),
+    **files(IMPORT, "a.log", PRINTED),
+    **files(IMPORT, "a/x.tfevents.1", EVENTS),
     "database with a text of 200 MB": Case(
         IMPORT,
         database("INSERT INTO metrics SELECT 'r', hex(zeroblob(100000000)), 1, 0, 0, 1;"),

@@ -4,7 +4,7 @@ import io
 
 import pytest
 from dataset_specs import SMALL_IMAGES
-from made_logs import one_attempt, recompiling_run
+from made_logs import one_attempt
 from rich.console import Console
 
 from dawnjax.closing_table import closing_table
@@ -21,12 +21,6 @@ def shown(events) -> dict[str, tuple[str, str]]:
     console.print(boxed(table))
     rows = [line.split("│")[1:4] for line in written.getvalue().splitlines() if "│" in line]
     return {name.strip(): (value.strip(), note.strip()) for name, value, note in rows}
-
-
-def test_the_closing_table_says_where_compilation_lies():
-    value, note = shown(recompiling_run().events)["compilation"]
-    assert value == "8.000 s"
-    assert "; 5.000 s before run_start, not in the time to accuracy; 3.000 s in it, after" in note
 
 
 def test_the_closing_table_says_which_epochs_a_time_is_of():
@@ -59,18 +53,6 @@ def test_the_closing_table_does_not_round_a_quality_up_to_its_target():
     log.events[-1]["status"] = "not_reached"
     best, target = shown(log.events)["best top_1_accuracy"]
     assert best == "0.89996" and target == "target at least 0.9"
-
-
-def test_the_closing_table_has_the_reason_where_there_is_no_time():
-    log = one_attempt()
-    log.events[:] = [event for event in log.events if event["event"] != "evaluation"]
-    log.events[-1]["status"] = "not_reached"
-    result = trial_of(log.events)
-    title = closing_table(result, load_experiment("digits"), SMALL_IMAGES).title
-    assert title == f"{result.experiment}, seed {result.seed}: not reached"
-    rows = shown(log.events)
-    for name in ("time to accuracy", "total to accuracy"):
-        assert rows[name] == ("-", "no evaluation reached the target")
 
 
 def test_the_throughput_counts_the_steps_that_were_made_again():
@@ -137,9 +119,3 @@ def test_the_closing_table_says_how_many_cores_a_cpu_is():
     # Processes of one machine see the same cores: they are not added up.
     assert row([8, 2], num_processes=2) == "2 process(es), 2 or 8 cores seen by each"
     assert row([2], platform="gpu") == "1 process(es)"
-
-
-def test_the_closing_table_has_the_goodput_and_what_took_most_of_the_rest():
-    value, note = shown(one_attempt().events)["goodput"]
-    assert value == "17.9 %"  # 2.5 s of 14
-    assert note == ("steps that were kept, of 14 s; compile 5 s, setup 3 s, evaluation 1.50 s")

@@ -49,8 +49,6 @@ BASE = dataclasses.replace(
     task=Classification(augmentation=ImageAugmentation(crop_pixels=16)),
 )
 
-NO_CHANGE = ImageStages()
-
 
 def test_steps_examples_and_epochs_are_those_counted_by_hand():
     # 1,000 examples: 1.5 epochs in batches of 64 are 24 steps (1,536 examples, 36 too many);

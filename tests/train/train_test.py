@@ -215,7 +215,7 @@ def test_the_loop_reads_nothing_back_between_its_records(train, monkeypatch):
 
 @pytest.mark.compiles
 def test_batches_fed_from_the_host_are_those_on_the_device(train, tmp_path):
-    flags = [UNREACHABLE, "--num_epochs=1", "--steps_per_call=1"]
+    flags = [UNREACHABLE, "--num_epochs=1", "--steps_per_call=1", "--model.stage_widths=8"]
     flags += [f"--xla_options={option}=true" for option in FUSIONS_OF_A_USER]
     on_device = train(*flags, "--data_placement=device", run_dir="device")[1]
     from_host = train(*flags, "--data_placement=host", run_dir="host")[1]
@@ -262,7 +262,9 @@ EXPERIMENT = dataclasses.replace(load_experiment("synthetic_image"), name="mine"
 
 
 @pytest.mark.compiles
-def test_a_run_keeps_the_text_of_its_experiment_s_file(train, tmp_path, monkeypatch, capsys):
+def test_a_run_keeps_the_text_of_its_experiment_s_file(
+    train, tmp_path, monkeypatch, capsys, kept_programs
+):
     file, run_dir = tmp_path / "mine.py", tmp_path / "run"
     file.write_text(MINE, encoding="utf8")
     flags = (f"--experiment={file}", UNREACHABLE, "--num_epochs=1")
