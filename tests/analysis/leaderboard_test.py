@@ -193,20 +193,9 @@ def test_read_prices(tmp_path):
     file = tmp_path / "prices.csv"
     file.write_text("name,usd_per_hour,unit,date,source\np3.16xlarge,20,host,2018-01-01,here\n")
     assert read_prices(file) == (P3,)
-    for line, why in (
-        ("p3,nan,host,2018-01-01,here", "usd_per_hour is 'nan'"),
-        ("p3,20,rack,2018-01-01,here", "unit is 'rack'"),
-        ("p3,20,host,January,here", "date is 'January'"),
-        ("p3,20,host,2018-01-01", "source is empty"),
-    ):
-        file.write_text(f"name,usd_per_hour,unit,date,source\n{line}\n")
-        with pytest.raises(ConfigError, match=f":2: {why}"):
-            read_prices(file)
-    file.write_text("name,unit\n")
-    with pytest.raises(ConfigError, match="lacks the column usd_per_hour"):
+    file.write_text("name,usd_per_hour,unit,date,source\np3,nan,host,2018-01-01,here\n")
+    with pytest.raises(ConfigError, match=":2: usd_per_hour is 'nan'"):
         read_prices(file)
-    with pytest.raises(ConfigError, match="cannot read"):
-        read_prices(tmp_path / "absent.csv")
 
 
 def test_counts_by_hand():

@@ -134,12 +134,6 @@ def test_epochs_labelled_from_zero_are_counted_from_one(tmp_path):
     assert only_entry(write_entry(tmp_path, before)).trials[0].epochs == 2
 
 
-def test_a_file_of_an_entry_alone_is_refused(tmp_path):
-    write_entry(tmp_path)
-    rejection = only_rejection(tmp_path / "ImageNet/train/x.tsv")
-    assert "give the folder above" in rejection.reason and rejection.file.endswith("x.tsv")
-
-
 def test_the_command_says_what_it_did_not_take(tmp_path, capsys):
     write_entry(tmp_path / "good")
     write_entry(tmp_path / "bad", TABLE.replace("\t1\t", "\tnan\t"))

@@ -1,13 +1,25 @@
-"""The board: places, ties, and verdicts that no longer hold."""
+"""The board: places, ties, verdicts that no longer hold, and the entries of this repository."""
 
 import shutil
+from pathlib import Path
 
+import pytest
 from made_race import write_entry
+from told import told
 
 from dawnjax.__main__ import main
-from dawnjax.race import board
-from dawnjax.race.entry import read_entry
-from dawnjax.race.verdicts import Beside, JudgedEntry, JudgedTrial, SideResult, write_verdict
+from dawnjax.race import board, rules, tracks
+from dawnjax.race.entry import VERDICTS, read_entry
+from dawnjax.race.verdicts import (
+    BASELINE,
+    Beside,
+    JudgedEntry,
+    JudgedTrial,
+    SideResult,
+    compared,
+    read_verdict,
+    write_verdict,
+)
 
 
 def judge(folder, word, ratio, **more):
@@ -75,3 +87,27 @@ def test_a_verdict_on_another_recipe_is_none(tmp_path):
     shutil.rmtree(folder)
     write_entry(tmp_path, changes="num_epochs=9,")
     assert rows(tmp_path) == [("", "mine", "not yet judged")]
+
+
+ENTRIES = Path(__file__).resolve().parents[2] / "entries"
+NAMES = sorted(path.name for path in ENTRIES.iterdir() if path.name != VERDICTS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_entry_of_this_repository_stands(name):
+    entry = read_entry(ENTRIES / name)
+    track = tracks.read_track(entry.track)
+    rules.check(ENTRIES / name, entry, track)
+    verdict = read_verdict(ENTRIES / VERDICTS, name, entry.recipe)
+    assert verdict is not None and verdict.word != "refused"
+    beside = compared(
+        verdict.sides[name], verdict.sides[BASELINE], verdict.error_probability, track
+    )
+    assert verdict.baseline is not None and verdict.baseline.text() == beside.text()
+
+
+def test_the_board_of_this_repository_is_told_whole(capsys):
+    rows = told(capsys, "race", "board", str(ENTRIES))["board"]
+    assert {row["name"] for row in rows} == {*NAMES}
+    names = {"better", "equal", "gain", "ratio", "error_probability"}
+    assert names <= rows[0]["verdict"]["baseline"].keys()

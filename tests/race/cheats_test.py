@@ -3,7 +3,6 @@
 import ctypes
 import json
 import os
-import shutil
 import time
 from pathlib import Path
 
@@ -108,11 +107,6 @@ say([facts(1), facts("self"), cloned, sorted(os.environ), held])
     }
 
 
-def test_a_run_cannot_end_or_stop_its_guard():
-    code = "os.kill(1, 9), os.kill(1, 19), os.kill(-1, 0), time.sleep(0.2)"
-    assert said(f"tried(lambda: ({code})); say(os.path.exists('/proc/1'))") is True
-
-
 @pytest.mark.waits
 def test_five_thousand_processes_do_not_start():
     forks = """
@@ -168,29 +162,19 @@ def test_the_page_cache_tells_nothing_of_an_earlier_run(tmp_path, monkeypatch):
     assert is_cached()
 
 
-def test_unlinked_files_are_bounded_too():
-    code = """
-def filled(place):
-    fd = os.open(f'{place}/x', os.O_CREAT | os.O_RDWR)
-    os.unlink(f'{place}/x')
-    return sum(os.write(fd, bytes(2**20)) for _ in range(64))
-say([tried(lambda: filled(place)) for place in ('/race/run', '/tmp')])
-"""
-    assert said(code) == ["OSError", "OSError"]
-
-
 STAYS = """
-import ctypes, os, signal, time
-ctypes.CDLL(None).prctl(1, 0)
+import ctypes, mmap, os, signal, time
+ctypes.CDLL(None).prctl(1, 0)  # no signal when its parent dies
 os.makedirs("/race/run/checkpoints")
 def write_on(number):
     os.setsid()
-    for signum in range(1, 32):
-        try:
-            signal.signal(signum, signal.SIG_IGN)
-        except (OSError, ValueError):
-            pass
-    WRITER
+    for signum in {*range(1, 32)} - {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(signum, signal.SIG_IGN)
+    with open(f"/race/run/checkpoints/{number}", "wb+") as file:
+        file.truncate(4096)
+        mapped = mmap.mmap(file.fileno(), 4096)
+        while True:
+            mapped[0] = (mapped[0] + 1) % 256
 for number in range(40):
     if os.fork() == 0:
         if os.fork() == 0:
@@ -203,29 +187,11 @@ print("done", flush=True)
 time.sleep(100)
 """
 
-WRITERS = {
-    "overwrites": """
-    fd = os.open(f"/race/run/checkpoints/{number}", os.O_CREAT | os.O_RDWR)
-    while True:
-        os.pwrite(fd, os.urandom(8), 0)
-""",
-    "writes mapped memory": """
-    import mmap
-    with open(f"/race/run/checkpoints/{number}", "wb+") as file:
-        file.truncate(4096)
-        mapped = mmap.mmap(file.fileno(), 4096)
-        while True:
-            mapped[0] = (mapped[0] + 1) % 256
-""",
-}
 
-
-@pytest.mark.parametrize("writer", WRITERS)
 @pytest.mark.waits
-def test_nothing_trains_on_after_the_clock_stops_whatever_it_left_running(writer, tmp_path):
+def test_nothing_trains_on_after_the_clock_stops_whatever_it_left_running(tmp_path):
     """A run that says it is done, and goes on in processes of other sessions."""
-    code = STAYS.replace("WRITER", WRITERS[writer].strip())
-    with boxed(code) as process:
+    with boxed(STAYS) as process:
         said_so = process.expect(b"done")
         stopped = process.end_and_keep(tmp_path / "kept", "checkpoints")
         assert said_so < stopped < time.monotonic()
@@ -275,20 +241,3 @@ def test_a_run_that_says_nothing_is_ended_in_time(code):
     code = f"import os, sys, time\n{code}\ntime.sleep(99)"
     with boxed(code, seconds=1.0) as process, pytest.raises(LimitError, match="more than 1 s"):
         process.expect(b"done")
-
-
-def test_folders_with_any_rights_leave_nothing_that_a_judge_cannot_remove(tmp_path):
-    code = """
-import os
-for name, mode in (("shut", 0), ("read", 0o555)):
-    os.makedirs(f"/race/run/c/{name}")
-    open(f"/race/run/c/{name}/x", "w").close()
-    os.chmod(f"/race/run/c/{name}", mode)
-print("done", flush=True)
-input()
-"""
-    with boxed(code) as process:
-        process.expect(b"done")
-        process.end_and_keep(tmp_path / "kept", "c")
-    assert [path.name for path in (tmp_path / "kept").glob("*/*")] == ["x"]
-    shutil.rmtree(tmp_path / "kept")

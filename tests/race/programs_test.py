@@ -49,7 +49,7 @@ def test_the_program_of_the_guide_is_judged_by_its_answers(course, installation_
 
 @pytest.mark.parity
 def test_a_program_in_pytorch_is_judged_by_its_answers(course):
-    program = Path(__file__).parent / "programs" / "digits_torch" / "run.py"
+    program = Path(__file__).parents[2] / "docs/programs/digits_torch/run.py"
     heat, weights = ran(course, program.read_text())
     assert weights.fault == "" and weights.quality is not None and weights.quality > 0.97
     assert heat.seconds > 0

@@ -31,20 +31,6 @@ def test_times_and_numbers_in_words():
     ]
 
 
-def test_a_line_enters_a_figure_where_it_crosses_the_edge():
-    axis = svg.Axis("x", words.plain)
-    line = plots.Line("a", ((0.0, 0.0), (1.0, 1.0), (2.0, 1.0)))
-    drawn = plots.draw_lines([line], axis, axis, 880.0, least_y=0.5).body()
-    path = re.search(r'class="s1 line" d="M([\d.]+) ([\d.]+)L', drawn)
-    frame = re.search(r'class="axis" d="M([\d.]+) ([\d.]+)L([\d.]+)', drawn)
-    assert path and frame
-    left, bottom, right = float(frame[1]), float(frame[2]), float(frame[3])
-    assert float(path[2]) == bottom
-    # At half of the first of two steps, inside a margin of 3 %.
-    share = (float(path[1]) - left) / (right - left)
-    assert 0.23 < share < 0.29
-
-
 def titles(canvas: svg.Canvas) -> list[list[str]]:
     """The lines of each title of a drawing."""
     found = re.findall(r"<title>(.*?)</title>", canvas.body(), re.S)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from dawnjax.statistics.further import Advice, trials_needed
+from dawnjax.statistics.further import trials_needed
 from dawnjax.statistics.looks import false_verdicts
 from dawnjax.statistics.sample import Sample
 from dawnjax.statistics.verdict import BETTER, UNDECIDED, WORSE, judge
@@ -41,19 +41,6 @@ def test_following_the_advice_decides_equal_pairs_and_costs_what_it_says(trials,
     assert decided >= 0.8 * advised
     assert 0.05 < said < 0.0976  # two looks at 5 % cost 1 - 0.95^2 at most
     assert false / pairs <= said + 3 * math.sqrt(said / pairs)
-
-
-def test_the_advice_in_words():
-    assert Advice(minimum=2).text() == (
-        "no verdict without 2 more trials of each, the fewest that it takes"
-    )
-    # The looks' chances are those of Armitage and others, below.
-    assert Advice(if_equal=1283, if_as_measured=27, looks=(5, 10, 20, 40)).text() == (
-        "would decide in 80 % of cases: 27 more of each if the ratio is as measured, 1,283 more of "
-        "each if the sides are equal; judging again is a second look, with 8.3 % false verdicts on "
-        "equal sides, and up to 14.2 % if repeated until decided"
-    )
-    assert Advice().text() == ""
 
 
 def test_looks_that_were_not_planned_by_published_values():

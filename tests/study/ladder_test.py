@@ -102,17 +102,6 @@ def test_steps_of_other_work_are_no_speedup(tmp_path, capsys):
     )
 
 
-def test_sides_that_end_at_other_steps_are_told(tmp_path, capsys):
-    paths = ladder(tmp_path / "x", (1.2,) * 3)
-    less = ladder(tmp_path / "y", (1.2,) * 3, steps=80, tokens=125)
-    mixed = [it for a, b in zip(paths[::2], less[1::2], strict=True) for it in (a, b)]
-    found = told(capsys, *mixed, f"--sizes={SIZES}")
-    assert found["cautions"][0] == (
-        "at 1,000,000 A ends at 100 steps and B at 80 steps (means): the sides were not trained "
-        "alike"
-    )
-
-
 @pytest.mark.parametrize("alone", [False, True])
 def test_a_ladder_in_seconds_is_judged_without_disturbed_trials_too(tmp_path, alone):
     """B is 1.2 times as fast at each size; at the largest, other work made a trial of it slow."""

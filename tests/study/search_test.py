@@ -100,19 +100,6 @@ def test_a_recipe_that_cannot_be_trained_is_drawn_past_and_a_value_only_once():
         next(endless)
 
 
-def test_where_no_trial_reaches_there_is_no_winner():
-    study = Study(kind="search", axes=(RATE,), search="asha", trials=5)
-    trials = ran(study, lambda trial: None)
-    assert len(trials) == 5 and len({t.arm for t in trials}) == 5, "none gets a second trial"
-
-
-def test_a_trial_that_did_not_begin_ends_the_search():
-    pytest.importorskip("optuna", reason="Optuna is not installed")
-    study = Study(kind="search", axes=(RATE,), search="random", trials=5)
-    with pytest.raises(RunError, match=r"no data; a search needs it"):
-        next(run_search(study, lambda trial: (None, "no data"), lambda arm: True))
-
-
 def test_a_trial_whose_clock_never_started_makes_no_recipe_fast():
     pytest.importorskip("optuna", reason="Optuna is not installed")
     study = Study(kind="search", axes=(RATE,), search="asha", trials=6, seeds=1)

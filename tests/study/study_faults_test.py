@@ -15,7 +15,7 @@ from fault_runs import NEVER, SIGNALS, SMALL, is_death_by, run, small_disk, star
 from shared_runs import made_once
 from trained import evaluations_of
 
-pytestmark = [pytest.mark.faults, pytest.mark.processes]
+pytestmark = [pytest.mark.faults, pytest.mark.processes, pytest.mark.long]
 
 SEEDS = 2
 
@@ -64,7 +64,6 @@ def expected(tmp_path_factory, compile_cache):
     return evaluations(made_once(tmp_path_factory, "study", make) / "s")
 
 
-@pytest.mark.long
 def test_a_killed_study_continues_to_the_same_trials(expected, tmp_path, compile_cache, campaign):
     """At each change study_test.py stops a study in its process, which continues."""
     kills = campaign(
@@ -87,10 +86,10 @@ def test_a_killed_study_continues_to_the_same_trials(expected, tmp_path, compile
     kills.finish()
 
 
-@pytest.mark.parametrize("count", [1, pytest.param(40, marks=pytest.mark.long)])
 def test_signals_to_a_study_leave_nobody_and_lose_nothing(
-    count, expected, tmp_path, compile_cache, campaign
+    expected, tmp_path, compile_cache, campaign
 ):
+    """At each change cluster/children_test.py stops a group of processes."""
     signals = campaign(
         "study_signals",
         "`study`, in turn alone and with `--side_by_side=2`, sent SIGINT, SIGTERM, SIGHUP or "
@@ -99,7 +98,7 @@ def test_signals_to_a_study_leave_nobody_and_lose_nothing(
         "counts once, with the same evaluations",
     )
     choose = random.Random(12)
-    for number in range(count):
+    for number in range(40):
         out, kind = tmp_path / str(number), SIGNALS[(number // 2) % 4]
         delay = choose.uniform(0.05, 12.0)
         process = start(study(out, compile_cache, f"--side_by_side={2 - number % 2}"))
@@ -127,7 +126,6 @@ DISKS = [round(32 * 256 ** (number / 11)) for number in range(12)]
 """KiB: 12 sizes from 32 KiB to 8 MiB."""
 
 
-@pytest.mark.long
 def test_a_small_disk_costs_no_trial_unsaid(expected, tmp_path, compile_cache, campaign):
     tries = campaign(
         "study_disks",
@@ -153,7 +151,6 @@ def test_a_small_disk_costs_no_trial_unsaid(expected, tmp_path, compile_cache, c
     tries.finish()
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_scaling_study_that_ends_leaves_no_trial(number, tmp_path, compile_cache):
     flags = ("--kind=scaling", "--devices=2", "--processes=2", "--num_epochs=4000")
