@@ -227,6 +227,22 @@ def test_the_command_prints_its_rows(capsys):
     assert "v6e:64: --mesh." in text and "v5e:8: batch 64: it does not fit" in text
 
 
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["c4_llama31_8b", "--accumulation_steps=4"], "leave out --accumulation_steps"),
+        (["c4_llama31_8b", "--optimizer=muon"], "optimizer=muon would take the stacked layers"),
+        (["c4_llama31_8b", "--compute_dtype=float32"], "--compute_dtype=bfloat16"),
+        (["digits"], "none of model="),
+        (["wikipedia_llama_small", "--compute_dtype=bfloat16"], "a billion parameters and more"),
+    ],
+)
+def test_what_no_published_step_is_like_is_refused(capsys, argv, says):
+    assert main(["plan", *argv, "--on=h100:64", "--search=mesh"]) in (1, 2)
+    shown = capsys.readouterr()
+    assert says in shown.out + shown.err and (shown.out + shown.err).count("\n") == 1
+
+
 @pytest.mark.compiles
 def test_a_system_where_no_mesh_surely_fits_is_named_below_the_advice(capsys):
     assert main(["plan", "c4_llama31_8b", "--on=h100:64,v6e:64", "--search=mesh"]) == 0
