@@ -4,6 +4,7 @@ import dataclasses
 from typing import Annotated, Any, ClassVar
 
 import pytest
+from each_change import rows
 from flax import nnx
 
 from dawnjax.config.choices import CHOICES, Choice
@@ -54,10 +55,10 @@ def test_declared_fields_are_read_and_written_as_their_types():
 
 
 @pytest.mark.compiles
-@pytest.mark.parametrize(
-    "model", [Choice("model").load(tag) for tag in CHOICES["model"]], ids=lambda model: model.TAG
-)
-def test_models_with_batch_norm_say_so_and_refuse_groups_of_none(model):
+# One with groups, one of text, and one with other inputs.
+@pytest.mark.parametrize("tag", rows(CHOICES["model"], ("resnet", "transformer", "policy_value")))
+def test_models_with_batch_norm_say_so_and_refuse_groups_of_none(tag):
+    model = Choice("model").load(tag)
     execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
     # Images large enough for each of them.
     images = {"image_shape": (136, 136, 3), "num_classes": 10}

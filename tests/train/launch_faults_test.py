@@ -87,8 +87,8 @@ def of_two(tmp_path_factory, compile_cache) -> Path:
 
 
 @pytest.mark.processes
-def test_two_processes_train_as_one_with_as_many_devices(of_two, tmp_path, compile_cache, capsys):
-    """The same batches, first losses within 1e-5, the same counts from one checkpoint."""
+def test_two_processes_train_as_one_with_as_many_devices(of_two, tmp_path, compile_cache):
+    """The same batches: first losses within 1e-5."""
     one, two = tmp_path / "one", of_two
     # Here, where there are four devices and the same flags of XLA's.
     assert main(command(one, compile_cache, *FLAGS)[3:]) == 3
@@ -97,6 +97,14 @@ def test_two_processes_train_as_one_with_as_many_devices(of_two, tmp_path, compi
     )
     assert [host["process_index"] for host in result_of(two)["hosts"]] == [0, 1]
     assert check_run(two)[0] == []
+
+
+@pytest.mark.long
+@pytest.mark.processes
+def test_two_processes_evaluate_as_one(tmp_path, compile_cache, capsys):
+    """The same counts from one checkpoint, with padding in the last batch."""
+    one = tmp_path / "one"
+    assert main(command(one, compile_cache, *FLAGS)[3:]) == 3
     evaluate = ["evaluate", str(one), "--data_placement=host", "--json", compile_cache]
     launched = ["launch", "--processes=2", "--devices_per_process=2", "--", *evaluate]
     several = run([sys.executable, "-m", "dawnjax", *launched], env=environment(1, QUICK))

@@ -9,6 +9,7 @@ import types
 import pytest
 
 import dawnjax
+from dawnjax.config.experiment import Target
 from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.config.run_options import ProfileOptions, RunOptions
 from dawnjax.errors import ConfigError
@@ -20,12 +21,12 @@ OPTIONS = RunOptions(tensorboard=False, profile=ProfileOptions(after_run=False))
 @pytest.mark.processes
 def test_a_run_from_python_is_the_run_of_the_command(tmp_path, compile_cache, capsys):
     options = dataclasses.replace(OPTIONS, compile_cache_dir=compile_cache.partition("=")[2])
-    changed = dataclasses.replace(TINY, ema_decay=0.5)
+    changed = dataclasses.replace(TINY, targets=(Target(value=0.999),))
     result = dawnjax.run(changed, seed=3, run_dir=tmp_path / "python", options=options)
-    assert result.overrides["ema_decay"] == 0.5
+    assert result.overrides["targets.0.value"] == 0.999
     command = [sys.executable, "-m", "dawnjax", "train", "digits", "--tiny", "--seed=3"]
     command += [f"--run_dir={tmp_path / 'command'}", "--profile.after_run=false", compile_cache]
-    command += ["--ema_decay=0.5", "--json"]
+    command += ["--targets.0.value=0.999", "--json"]
     done = subprocess.run(command, check=False, capture_output=True)
     next_ = [line.split()[1] for line in json.loads(done.stdout)["next"]]
     assert next_ == ["evaluate", "report"], "there is no profile to read"

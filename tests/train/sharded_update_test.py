@@ -155,16 +155,6 @@ def test_options_of_xla_are_in_the_cache_key_and_in_the_log(tmp_path):
     assert states[1]["initialize"] == "warm"
 
 
-def test_a_step_sees_its_options_and_no_other():
-    recipe, _ = compiled()
-    experiment = dataclasses.replace(
-        recipe.experiment, xla_options=("xla_a=true", "xla_b=False", "xla_c=3")
-    )
-    recipe = dataclasses.replace(recipe, experiment=experiment)
-    asked = {"xla_a": True, "xla_b": False, "xla_c": "3"}
-    assert xla_options(recipe) == asked
-
-
 def test_a_small_program_on_a_cpu_is_compiled_with_less_care(monkeypatch):
     recipe, _ = compiled()
     elements = recipe.spec.batch_elements(recipe.experiment.global_batch_size)
@@ -175,7 +165,8 @@ def test_a_small_program_on_a_cpu_is_compiled_with_less_care(monkeypatch):
     assert options_for_size(elements + 1, "cpu") == {}
     assert options_for_size(1, "gpu") == options_for_size(1, "tpu") == {}
     # What the experiment or a user's flag says stays.
-    own = dataclasses.replace(recipe.experiment, xla_options=(f"{level}=3",))
-    assert xla_options(dataclasses.replace(recipe, experiment=own)) == {level: "3"}
+    own = dataclasses.replace(recipe.experiment, xla_options=(f"{level}=3", "xla_a=true"))
+    found = xla_options(dataclasses.replace(recipe, experiment=own))
+    assert found == {level: "3", "xla_a": True}
     monkeypatch.setenv("XLA_FLAGS", f"--{level}=2")
     assert xla_options(recipe) == {}
