@@ -84,14 +84,3 @@ def test_its_time_is_never_called_a_time_to_accuracy(record):
     assert facts["record_type"] == "record_mode"
     assert "not a time to accuracy" in facts["meaning"]
     assert "time_to_accuracy" not in path.read_text()
-
-
-def test_no_command_reads_it_as_a_run(record, tmp_path, capsys):
-    path, _ = record
-    assert main(["check", str(path)]) != 0
-    assert "FAULT: this is a file of `dawnjax record`, not a run" in capsys.readouterr().out
-    assert main(["report", str(path), f"--out={tmp_path / 'page'}"]) != 0
-    error = capsys.readouterr().err
-    assert "record.json: this is a file of `dawnjax record`" in error and error.count("\n") == 1
-    assert main(["evaluate", str(path)]) == 2
-    assert "record.json: this is a file of `dawnjax record`" in capsys.readouterr().err
