@@ -101,14 +101,6 @@ def test_any_step_can_be_made_alone(num_examples: int, batch_size: int) -> None:
         assert (again.epoch[0] == whole.epoch[step]).all()
 
 
-@pytest.mark.parametrize(
-    ("seed", "num_examples", "name"), [(-1, 4, "seed"), (0, 0, "num_train_examples")]
-)
-def test_impossible_orders_are_refused(seed: int, num_examples: int, name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name}="):
-        ExampleOrder(seed=seed, num_train_examples=num_examples)
-
-
 @pytest.mark.parametrize("num_processes", [1, 4])
 def test_parts_of_all_processes_are_the_batch_of_one(num_processes: int, tmp_path) -> None:
     num_examples, batch_size = 50, 16

@@ -317,18 +317,6 @@ def test_the_real_nuclei_keep_their_masks(tmp_path, capsys):
         assert objects.boxes[place].tolist() == box
 
 
-def test_images_in_both_splits_are_counted(tmp_path, capsys):
-    source = write_source(tmp_path / "source")
-    twin = (source / "images" / "002.png").read_bytes()
-    (source / "images" / "012.png").write_bytes(twin)
-    assert prepare(source, tmp_path / "out") == 0
-    said = "1 of 3 images of the evaluation split are also in the training split"
-    assert said in capsys.readouterr().out
-    declaration = cells(tmp_path / "out").spec().declaration
-    assert declaration is not None and (overlap := declaration.overlap) is not None
-    assert (overlap.shared, overlap.compared) == (1, 3)
-
-
 def changed_files(source, change):
     for file in (source / "train.json", source / "eval.json"):
         fields = json.loads(file.read_text())

@@ -80,3 +80,8 @@ def test_each_run_of_a_process_reads_the_file_on_its_own_clock(monkeypatch) -> N
         Digits().load("train")
         Digits().load("eval")
         assert len(reads) == run
+
+
+def test_no_two_digits_are_equal():
+    images = np.concatenate([Digits().load(split)["image"] for split in ("train", "eval")])
+    assert len({image.tobytes() for image in images}) == 1797

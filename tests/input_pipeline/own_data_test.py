@@ -20,7 +20,13 @@ from dawnjax.input_pipeline.datasets.digits import Digits
 from dawnjax.input_pipeline.datasets.images import Images
 from dawnjax.input_pipeline.datasets.synthetic import Synthetic
 from dawnjax.input_pipeline.reading import labelled_images
-from dawnjax.input_pipeline.reading.dataset import ArraysSpec, DataError, class_names, num_bytes
+from dawnjax.input_pipeline.reading.dataset import (
+    ArraysSpec,
+    DataError,
+    Overlap,
+    class_names,
+    num_bytes,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -207,6 +213,25 @@ def test_labels_that_are_no_classes_are_refused(train, evaluated, message):
 
     with pytest.raises(DataError, match=message):
         Wrong().spec()
+
+
+def test_examples_of_both_splits_are_counted():
+    class Numbers(Arrays):
+        def arrays(self, split):
+            x = np.arange(4.0 if split == "train" else 2.0, dtype=np.float32)
+            return {"x": x, "y": x * (1 if split == "train" else 2)}
+
+    class Pictures(ImageArrays):
+        def arrays(self, split):
+            image = np.arange(4, dtype=np.uint8)[:, None, None, None].repeat(3, 3)
+            return {"image": image, "label": np.arange(4) if split == "train" else np.zeros(4, int)}
+
+    # An example is all of its arrays; a picture is the same whatever its label.
+    for data, wanted in (
+        (Numbers(), Overlap(shared=1, compared=2, unit="examples")),
+        (Pictures(), Overlap(shared=4, compared=4, unit="images")),
+    ):
+        assert data.spec().declaration.overlap == wanted
 
 
 @pytest.fixture

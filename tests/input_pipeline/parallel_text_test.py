@@ -210,3 +210,22 @@ def test_other_settings_are_named(files):
         data_of(folder, vocabulary_size=400).spec()
     with pytest.raises(ValueError, match="data.row_length=64, but .* prepared with 40"):
         data_of(folder, row_length=64).spec()
+
+
+def test_pairs_of_both_splits_are_counted(tmp_path, capsys):
+    words = [f"word{number} and {number * 7} others" for number in range(200)]
+    for name, lines in (("train", words), ("eval", [*words[:3], "none of them"])):
+        (tmp_path / f"{name}.a").write_text("\n".join(lines) + "\n")
+        # A source sentence with another translation is not a pair of both splits.
+        (tmp_path / f"{name}.b").write_text("\n".join(lines).replace("word2 ", name) + "\n")
+    flags = [
+        f"--{split}_{side}={tmp_path / split}.{kind}"
+        for split in ("train", "eval")
+        for side, kind in (("source", "a"), ("target", "b"))
+    ]
+    sizes = ["--vocabulary_size=320", "--row_length=64", f"--out={tmp_path / 'out'}"]
+    assert main(["prepare", "--dataset=parallel_text", *flags, *sizes]) == 0
+    assert (
+        "note: 2 of 4 pairs of the evaluation split are also in the training split"
+        in capsys.readouterr().out
+    )

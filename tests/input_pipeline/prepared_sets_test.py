@@ -47,6 +47,7 @@ class PreparedSet:
       write: Writes a source into a folder, or another one; returns the flags that prepare it.
       data: The data set that reads what was prepared.
       examples: Training examples of the source.
+      shared: Examples to evaluate that are in the training split too, and the name of their unit.
       needs: Packages that it is prepared with.
     """
 
@@ -54,6 +55,7 @@ class PreparedSet:
     write: Callable[[Path, bool], list[str]]
     data: Callable[[Path], Any]
     examples: int
+    shared: str = ""
     needs: tuple[str, ...] = ()
 
 
@@ -61,7 +63,8 @@ def cifar10(folder: Path, other: bool) -> list[str]:
     images = np.random.default_rng(other).integers(0, 256, (20, 32, 32, 3), np.uint8)
     labels = np.arange(20) % 10
     path = folder / "cifar10.npz"
-    np.savez(path, train_x=images, train_y=labels, test_x=255 - images[:10], test_y=labels[:10])
+    evaluated = np.concatenate([images[:3], 255 - images[3:10]])
+    np.savez(path, train_x=images, train_y=labels, test_x=evaluated, test_y=labels[:10])
     return [f"--from={path}"]
 
 
@@ -69,7 +72,7 @@ def photographs(folder: Path, other: bool) -> list[str]:
     for number in range(8):
         place = folder / "source" / ("train" if number < 6 else "val") / ("cat", "dog")[number % 2]
         place.mkdir(parents=True, exist_ok=True)
-        random, shape = np.random.default_rng(number), (40 + other, 50, 3)
+        random, shape = np.random.default_rng(number % 6), (40 + other, 50, 3)
         image = random.integers(0, 256, shape, np.uint8)
         (place / f"{number}.png").write_bytes(cv2.imencode(".png", image)[1].tobytes())
     return [f"--from={folder / 'source'}", "--image_side=32"]
@@ -107,7 +110,9 @@ def questions(folder: Path, other: bool) -> list[str]:
     if other:
         train = small_questions.changed(train, "data", 0, title="Another")
         train["data"][0]["paragraphs"][0]["qas"][0]["question"] = "What fell?"
-    files = small_questions.write(folder, train)
+    evaluated = {**small_questions.EVAL}
+    evaluated["data"] = [*evaluated["data"], small_questions.TRAIN["data"][0]]
+    files = small_questions.write(folder, train, evaluated)
     return [f"--from={files[0]}", f"--eval_from={files[1]}"]
 
 
@@ -115,25 +120,29 @@ def objects(folder: Path, other: bool) -> list[str]:
     body = coco_sources.body()
     if other:
         body["annotations"][0]["bbox"] = [10, 2, 9, 4]
-    source = coco_sources.write_source(folder / "source", json.loads(json.dumps(body)))
+    twin = cv2.imencode(".png", np.full((20, 30, 3), 20, np.uint8))[1].tobytes()
+    source = coco_sources.write_source(
+        folder / "source", json.loads(json.dumps(body)), damaged=[("images/012.png", twin)]
+    )
     flags = [f"--from={source}", "--name=cells", "--train_annotations=train.json"]
     return [*flags, "--eval_annotations=eval.json"]
 
 
 SETS: dict[str, PreparedSet] = {
-    "cifar10": PreparedSet("cifar10", cifar10, lambda out: Cifar10(data_dir=str(out)), 20),
+    "cifar10": PreparedSet(
+        "cifar10", cifar10, lambda out: Cifar10(data_dir=str(out)), 20, "3 of 10 images"
+    ),
     "imagenet": PreparedSet(
-        "imagenet", photographs, lambda out: ImageNet(data_dir=str(out), image_side=32), 6
+        *("imagenet", photographs, lambda out: ImageNet(data_dir=str(out), image_side=32)),
+        *(6, "2 of 2 images"),
     ),
     "photographs": PreparedSet(
-        "imagenet",
-        whole_photographs,
-        lambda out: ImageNet(data_dir=str(out), image_side=32),
-        6,
-        needs=("array_record", "tensorflow_datasets"),
+        *("imagenet", whole_photographs, lambda out: ImageNet(data_dir=str(out), image_side=32)),
+        *(6, "2 of 2 images", ("array_record", "tensorflow_datasets")),
     ),
     "images": PreparedSet(
-        "images", named_photographs, lambda out: Images(name="pets", data_dir=str(out)), 6
+        *("images", named_photographs, lambda out: Images(name="pets", data_dir=str(out))),
+        *(6, "2 of 2 images"),
     ),
     "movielens": PreparedSet(
         "movielens",
@@ -150,21 +159,22 @@ SETS: dict[str, PreparedSet] = {
         0,
         needs=("sentencepiece",),
     ),
-    "squad": PreparedSet("squad", questions, lambda out: Squad(data_dir=str(out)), 3),
+    "squad": PreparedSet(
+        "squad", questions, lambda out: Squad(data_dir=str(out)), 3, "1 of 3 questions"
+    ),
     "token_shards": PreparedSet(
-        "token_shards",
-        text,
-        lambda out: TokenShards(sequence_length=16, data_dir=str(out)),
-        0,
+        "token_shards", text, lambda out: TokenShards(sequence_length=16, data_dir=str(out)), 0
     ),
     "coco": PreparedSet(
-        "coco",
-        objects,
-        lambda out: Coco(corpus="cells", height=20, width=30, data_dir=str(out)),
-        3,
-        needs=("hotcoco", "array_record", "tensorflow_datasets"),
+        *(
+            "coco",
+            objects,
+            lambda out: Coco(corpus="cells", height=20, width=30, data_dir=str(out)),
+        ),
+        *(3, "1 of 3 images", ("hotcoco", "array_record", "tensorflow_datasets")),
     ),
 }
+
 
 SHARDS = ("photographs", "coco")
 
@@ -206,6 +216,10 @@ def test_prepared_twice_it_stays_and_other_content_is_refused(name, tmp_path, ca
     assert said.startswith(f"{out}: written in ") and "Traceback" not in said
     assert not (tmp_path / "out.partial").exists()
     spec, arrays = SETS[name].data(out).spec(), loaded(name, out)
+    if shared := SETS[name].shared:
+        assert f"note: {shared} of the evaluation split are also in the training split" in said
+        overlap = spec.declaration.overlap
+        assert f"{overlap.shared} of {overlap.compared} {overlap.unit}" == shared
     assert spec.num_train_examples == SETS[name].examples or not SETS[name].examples
     for split, count in (("train", spec.num_train_examples), ("eval", spec.num_eval_examples)):
         for part, (shape, dtype) in spec.example_shapes(split).items():

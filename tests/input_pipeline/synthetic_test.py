@@ -9,29 +9,6 @@ from dawnjax.input_pipeline.datasets.synthetic import Synthetic, SyntheticText
 from dawnjax.input_pipeline.reading.dataset import Split
 
 
-@pytest.mark.parametrize(
-    ("height", "width", "channels", "num_classes"),
-    [(3, 5, 2, 7), (1, 1, 1, 2)],
-)
-def test_every_shape(height: int, width: int, channels: int, num_classes: int) -> None:
-    data = Synthetic(
-        num_train_examples=53,
-        num_eval_examples=31,
-        image_height=height,
-        image_width=width,
-        image_channels=channels,
-        num_classes=num_classes,
-    )
-    spec = data.spec()
-    for examples, count in ((data.load("train"), 53), (data.load("eval"), 31)):
-        assert examples["image"].shape == (count, height, width, channels)
-        assert examples["image"].dtype == np.uint8 and examples["label"].dtype == np.int32
-        assert examples["label"].shape == (count,)
-        assert examples["label"].min() == 0 and examples["label"].max() < num_classes
-    assert spec.image_shape == (height, width, channels)
-    assert len(spec.mean) == len(spec.std) == channels
-
-
 def test_never_changes() -> None:
     """Recorded once: the raw output of Philox does not depend on NumPy's version."""
     examples = Synthetic(num_train_examples=64).load("train")

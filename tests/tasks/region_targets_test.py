@@ -76,13 +76,6 @@ def test_a_sample_has_its_counts_and_those_with_an_object_first(positives, negat
     assert set(places[:chosen]) == wanted
 
 
-def test_a_sample_of_fewer_candidates_is_padded():
-    labels = Labels(jnp.array([False, True]), jnp.array([True, False]), jnp.zeros(2, int))
-    sample = sampled(jnp.array([0.9, 0.1]), labels, 5, 4)
-    assert sample.places[:2].tolist() == [1, 0]
-    assert sample.is_real.tolist() == [True, True, False, False, False]
-
-
 def mask_by_loops(region, box, mask, side):
     """The pixel of the mask in which each point lies, without interpolation."""
     cells, result = len(mask), np.zeros((side, side))
