@@ -217,8 +217,6 @@ def test_damaged_images_and_absent_files_are_one_line(tmp_path, capsys):
     assert "train.json: image 2 (002.png))" in capsys.readouterr().err
     assert prepare(source, tmp_path / "out", "--train_annotations=other.json") == 1
     assert "no file other.json; there are eval.json, train.json" in capsys.readouterr().err
-    assert prepare(source, tmp_path / "out", "--masks=maybe") == 2
-    assert "--masks=maybe must be true or false" in capsys.readouterr().err
     (source / "images" / "002.png").write_bytes(whole)
     (source / "train.json").write_text(json.dumps(changed(("images", 2, "height"), 21)))
     assert prepare(source, tmp_path / "out") == 1

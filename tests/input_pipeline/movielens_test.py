@@ -67,30 +67,6 @@ def test_every_form_gives_the_same_split(form, packed, mark, tmp_path):
         assert {item for item in row.tolist() if item >= 0} <= unrated[user]
 
 
-@pytest.mark.parametrize(
-    "text, place, words",
-    [
-        ("1\t2\t3\n", 1, "is not a rating"),
-        ("1\t2\t3\t4\n\n1\t3\t3\t5\n", 2, "is not a rating"),
-        ("1\t2\t3\t4\n1\t3\t3\t4.5\n", 2, "is not a rating"),
-        ("1\t2\tnan\t4\n", 1, "is not a rating"),
-        ("-1\t2\t3\t4\n", 1, "is not a rating"),
-        ("userId,movieId,rating,timestamp\n1,2,3,4\n1,3,3\n", 3, "is not a rating"),
-        ("1\t2\t3\t4\n1\t3\t3\t5\n1\t2\t4\t6\n", 3, "rates item 2 again, after line 1"),
-        ("1\t2\t3\t4\n1\t3\t3\t5\n2\t4\t4\t6\n", 3, "user 2 has only one rating"),
-        ("1\t2\t3\t4\n1\t3\t3\t5\n", 1, "user 1 rated every item"),
-    ],
-)
-def test_a_bad_rating_is_named_with_file_and_line(text, place, words, tmp_path, capsys):
-    source = tmp_path / "ratings"
-    source.write_text(text)
-    argv = ["prepare", "--dataset=movielens", f"--from={source}", f"--out={tmp_path / 'out'}"]
-    assert main(argv) == 1
-    error = capsys.readouterr().err
-    assert f"{source}:{place}: " in error and words in error and error.count("\n") == 1
-    assert not (tmp_path / "out").exists()
-
-
 def test_other_sets_are_refused_before_a_run(tmp_path, capsys):
     (tmp_path / "u.data").write_bytes(in_form("u.data"))
     prepare(tmp_path / "u.data", tmp_path / "out")

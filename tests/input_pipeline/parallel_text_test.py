@@ -185,24 +185,6 @@ def test_pairs_that_are_empty_or_too_long_are_counted(files):
     assert description["num_train_pairs"] == 198
 
 
-@pytest.mark.parametrize(
-    "damage, message",
-    [
-        (lambda f: (f / "train.en").write_text("one line\n"), "has 1 lines and .* 200"),
-        (lambda f: (f / "train.en").write_bytes(b"ok\n\xff\n"), "train.en: line 2 is not UTF-8"),
-        (lambda f: (f / "eval.de.gz").write_bytes(b"\x1f\x8b junk"), "damaged or incomplete .gz"),
-        (lambda f: (f / "eval.en").unlink(), "eval.en: no such file"),
-    ],
-)
-def test_bad_files_end_in_one_line(files, capsys, damage, message):
-    folder, command = files
-    damage(folder)
-    assert main(command) != 0
-    error = capsys.readouterr().err
-    assert re.search(message, error) and "Traceback" not in error
-    assert not (folder / "out").exists()
-
-
 def test_other_settings_are_named(files):
     folder, command = files
     assert main(command) == 0

@@ -37,63 +37,6 @@ def test_default_place_is_where_a_run_looks(source: pathlib.Path, capsys, monkey
     assert Cifar10().spec().num_train_examples == 20
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((), "--dataset is missing; known: cifar10"),
-        (("--datset=cifar10",), "unknown flag --datset; did you mean --dataset?"),
-        (("--dataset=cifar",), "--dataset=cifar is not known; did you mean cifar10?"),
-        (("--dataset=digits",), "needs no preparation: its images come with DawnJAX"),
-        (("--dataset=cifar10", "a.zip"), "unexpected argument 'a.zip'; give the source as"),
-        (("--dataset=cifar10", "--from=x", "--overwrite=maybe"), "--overwrite=maybe"),
-        (
-            ("--from", "x", "--dataset", "cifar10", "--image_side=64"),
-            "unknown flag --image_side; --help lists the flags",
-        ),
-        (("--dataset=squad", "--from=x"), "--eval_from is missing"),
-        (("--dataset=images", "--from=x"), "--name is missing: name the images"),
-        (("--dataset=images", "--from=x", "--name=cifar10"), "is the name of another dataset"),
-        (("--dataset=images", "--from=x", "--name=../x"), "--name=../x must be up to 80 letters"),
-        (
-            ("--dataset=images", "--from=x", "--name=x", "--image_side=2"),
-            "--image_side=2 must lie in [8, 1024]",
-        ),
-        (
-            ("--dataset=imagenet", "--from=x", "--form=photographs", "--image_side=64"),
-            "--image_side needs squares",
-        ),
-        (
-            ("--dataset=images", "--from=x.npz", "--name=x", "--image_side=64"),
-            "--image_side needs photographs",
-        ),
-        (
-            ("--dataset=images", "--from=x", "--name=x", "--eval_fraction=1"),
-            "--eval_fraction=1.0 must lie between 0 and 1",
-        ),
-    ],
-)
-def test_wrong_use_is_one_line(arguments: tuple[str, ...], message: str, capsys) -> None:
-    status, text, errors = run(capsys, *arguments)
-    assert (status, text) == (2, "")
-    assert errors.startswith("dawnjax prepare: ") and errors.count("\n") == 1
-    assert message in errors
-
-
-def test_bad_source_is_one_line_and_leaves_nothing(tmp_path: pathlib.Path, capsys) -> None:
-    (tmp_path / "source").write_text("hello")
-    out = tmp_path / "out"
-    for path, expected in ((tmp_path / "source", 1), (tmp_path / "nowhere", 2)):
-        status, text, errors = run(capsys, "--dataset=cifar10", f"--from={path}", f"--out={out}")
-        assert (status, text) == (expected, "")
-        assert errors.startswith(f"dawnjax prepare: {path}: ") and errors.count("\n") == 1
-        assert not out.exists()
-    # Nor the folders above it, which are made with it.
-    below = tmp_path / "data" / "cifar10"
-    nowhere = f"--from={tmp_path / 'nowhere'}"
-    assert run(capsys, "--dataset=cifar10", nowhere, f"--out={below}")[0] == 2
-    assert [path.name for path in tmp_path.iterdir()] == ["source"]
-
-
 def test_help(capsys) -> None:
     status, text, _ = run(capsys, "--help")
     assert status == 0 and text.startswith("usage: dawnjax prepare ")

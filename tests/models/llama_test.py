@@ -11,14 +11,11 @@ import pytest
 from flax import nnx
 from networks import PLAIN, count
 
-from dawnjax.errors import ConfigError
-from dawnjax.limits import check_fields
 from dawnjax.models.causal_attention import causal_attention, visible
 from dawnjax.models.configs.experts import Experts
 from dawnjax.models.configs.llama import LLAMA_SIZES, Llama
 from dawnjax.models.configs.lora import Lora
 from dawnjax.models.configs.published_llama import published_names
-from dawnjax.models.configs.rotary import Rotary
 from dawnjax.models.experts import balance_loss, routed_mlp
 
 SMALL = Llama(
@@ -214,33 +211,6 @@ def test_adapters_begin_without_effect_and_then_add_their_product():
     joined = jnp.einsum("lir,lro->lio", adapters.output_in[...], last)
     plain.blocks.output[...] = plain.blocks.output[...] + 3 * joined
     np.testing.assert_allclose(module(tokens), plain(tokens), atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("changes", "line"),
-    [
-        ({"head_width": 5}, "model.head_width=5 must be even"),
-        (
-            {"windows": (1, 2, 3)},
-            r"model.windows=\(1, 2, 3\) must have a number .* model.num_layers=2",
-        ),
-        ({"experts": Experts(count=2, chosen=3)}, "model.experts.chosen=3 must be at most .*=2"),
-        ({"lora": Lora(rank=1, targets=("qk",))}, "model.lora.targets=.* must name one or more"),
-        (
-            {"lora": Lora(rank=1, targets=("up",)), "experts": Experts(count=2)},
-            "model.lora.targets=.*experts have no adapters",
-        ),
-        ({"rotary": Rotary(low=4.0)}, "model.rotary.low=4.0 must be below model.rotary.high=4.0"),
-    ],
-)
-def test_sizes_that_do_not_fit_are_refused(changes, line):
-    with pytest.raises(ConfigError, match=line):
-        check_fields(dataclasses.replace(SMALL, **changes), "model.")
-
-
-def test_a_chunk_that_does_not_divide_a_row_is_refused():
-    with pytest.raises(ConfigError, match="model.loss_chunk=3 must divide data.sequence_length=8"):
-        build(dataclasses.replace(SMALL, loss_chunk=3))
 
 
 def test_projections_to_the_stream_begin_smaller_where_asked():

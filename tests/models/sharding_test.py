@@ -1,7 +1,6 @@
 """The table of rules: where arrays lie, and that no mesh changes the mathematics."""
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,18 +10,14 @@ from device_counts import first_losses
 from flax import nnx
 from jax.sharding import PartitionSpec as P
 
-from dawnjax.errors import ConfigError
-from dawnjax.input_pipeline.datasets.synthetic import SyntheticTokens
 from dawnjax.machine.mesh import batch_sharding, batch_shards, make_mesh, shardings_of
 from dawnjax.machine.mesh_shape import AXES, MeshShape
 from dawnjax.models.causal_attention import causal_attention
 from dawnjax.models.configs.experts import Experts
 from dawnjax.models.configs.llama import Llama
-from dawnjax.models.configs.resnet import ResNet
 from dawnjax.models.execution import Execution
 from dawnjax.models.sharding import RULES, axes_of, gathered, spec_of
 from dawnjax.profile.hlo import analyze
-from dawnjax.session import refuse_mesh
 
 SMALL = Llama(
     num_layers=2,
@@ -262,21 +257,3 @@ def test_a_block_has_the_collectives_that_the_rules_imply():
     once = sorted((c.kind, c.num_bytes) for c in counted if c.runs == 1 and c.num_bytes > 1024)
     assert once == [("all-gather", text), ("all-gather", text), ("all-reduce", text)]
     assert {c.kind for c in counted} == {"all-gather", "all-reduce"}
-
-
-@pytest.mark.parametrize(
-    ("model", "axes", "line"),
-    [
-        (SMALL, {"model": 3}, "mesh.model=3 must divide model.num_heads=4"),
-        # Weights that do not divide would lie whole on every device.
-        (SMALL, {"fsdp": 3}, "mesh.fsdp=3 must divide model.width=32"),
-        (SMALL, {"context": 16}, "mesh.context=16 must divide model.loss_chunk=8"),
-        (EXPERTS, {"expert": 8}, "mesh.expert=8 must divide model.experts.count=4"),
-        (ResNet(), {"model": 2}, "mesh.model=2 must be 1: model=resnet has no layer to split"),
-        (ResNet(), {"context": 2}, "mesh.context=2 must be 1: model=resnet has no text to split"),
-    ],
-)
-def test_a_mesh_that_does_not_fit_is_refused(model, axes, line):
-    spec: Any = SyntheticTokens().spec()
-    with pytest.raises(ConfigError, match=line):
-        refuse_mesh(model, spec, MeshShape(**axes))

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from networks import count, detector
 
-from dawnjax.limits import LimitError
 from dawnjax.models.configs.default_boxes import DefaultBoxes
 from dawnjax.models.configs.resnet import ResNet, imagenet_resnet
 from dawnjax.models.configs.ssd import SSD, SmallSSD
@@ -96,24 +95,6 @@ def test_the_start_of_heads_is_xaviers():
     assert np.abs(kernel).max() <= bound and np.abs(kernel).max() > 0.98 * bound
     bias = params["heads"]["classes"]["1"]["bias"]
     assert 0 < np.abs(bias).max() <= 1 / math.sqrt(9 * 64)
-
-
-@pytest.mark.parametrize(
-    ("model", "named"),
-    [
-        (SSD(widths=(512,)), "inner_widths"),
-        (SSD(backbone_strides=(1, 2)), "backbone_strides"),
-        (SSD(boxes=DefaultBoxes(steps=(8,), scales=(1, 2), num_ratios=(1,))), "boxes.steps"),
-        (
-            SSD(boxes=dataclasses.replace(DefaultBoxes(), num_ratios=(3, 2, 2, 2, 1, 1))),
-            "boxes.num_ratios",
-        ),
-        (SmallSSD(widths=(16, 30)), "model.boxes.steps"),
-    ],
-)
-def test_fields_that_do_not_fit_are_named(model, named):
-    with pytest.raises(LimitError, match=named):
-        detector(model, SHAPE)
 
 
 def test_the_small_network_has_1512_boxes_on_128x96():

@@ -259,9 +259,3 @@ def test_the_inverse_square_root_by_hand():
     assert rate(28) == pytest.approx(1.0)
     assert rate(4 * 28) == pytest.approx(0.5)
     assert rate(9 * 28) == pytest.approx(1 / 3)
-
-
-def test_it_needs_a_warm_up():
-    experiment, spec = experiment_with(schedule=InverseSquareRoot(warmup_epochs=0.0))
-    with pytest.raises(ConfigError, match="warmup_epochs=0.0 must be above 0"):
-        experiment.validate(spec)

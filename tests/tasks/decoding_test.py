@@ -13,7 +13,7 @@ from dawnjax.models.configs.transformer import Transformer
 from dawnjax.models.execution import Execution
 from dawnjax.models.maxima import maxima
 from dawnjax.models.transformer import TransformerModule
-from dawnjax.tasks.decoding import Decoded, beam_search, greedy_search, length_penalty
+from dawnjax.tasks.decoding import Decoded, beam_search, greedy_search
 
 pytestmark = pytest.mark.compiles
 
@@ -89,12 +89,6 @@ def uncached(vocabulary, source, limits) -> np.ndarray:
         if not alive.any():
             break
     return tokens
-
-
-def test_the_length_penalty_is_the_published_one():
-    # ((5 + 7) / 6) ** 0.6 = 2 ** 0.6.
-    assert float(length_penalty(jnp.array(7), 0.6)) == pytest.approx(1.515717, abs=1e-6)
-    assert float(length_penalty(jnp.array(1), 0.6)) == 1.0
 
 
 def test_cached_decoding_gives_the_tokens_of_uncached_decoding():

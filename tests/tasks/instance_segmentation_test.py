@@ -18,15 +18,11 @@ from dawnjax.checkpoints.arrays import signature
 from dawnjax.checkpoints.saved import VERSION, Content
 from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.config.run_options import MeshShape
-from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.datasets.synthetic import Synthetic
 from dawnjax.input_pipeline.reading import run_lengths
 from dawnjax.machine.mesh import make_mesh
-from dawnjax.models.configs.mask_rcnn import MaskRCNN
-from dawnjax.models.configs.resnet import ResNet
 from dawnjax.optim.optimizers import learning_rate
 from dawnjax.tasks import mask_pasting, pictures
-from dawnjax.tasks.object_detection import ObjectDetection
 from dawnjax.train_step import execution_of, make_recipe
 
 BENCHMARK = "coco_mask_rcnn_resnet50"
@@ -123,20 +119,6 @@ def test_a_trunk_and_its_constants_come_from_a_resnet():
         "params/classifier/kernel",
         "params/classifier/bias",
     }
-
-
-def test_another_model_and_data_with_masks_are_one_line():
-    experiment = load_experiment("nuclei_mask_rcnn_small", is_tiny=True)
-    spec = experiment.data.spec()
-    with pytest.raises(ConfigError, match="model=resnet has no anchors, which task=instance_seg"):
-        dataclasses.replace(experiment, model=ResNet()).validate(spec)
-    boxes = dataclasses.replace(experiment, task=ObjectDetection())
-    with pytest.raises(ConfigError, match="model=mask_rcnn has no default boxes"):
-        boxes.validate(spec)
-    cells = load_experiment("cells_ssd_small")
-    with pytest.raises(ConfigError, match="data.mask_side=14: task=object_detection takes no"):
-        cells.validate(spec)
-    assert isinstance(experiment.model, MaskRCNN)
 
 
 def test_a_pasted_mask_by_hand():

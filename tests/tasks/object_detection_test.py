@@ -21,9 +21,7 @@ from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.config.run_options import MeshShape
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.datasets.coco import Coco
-from dawnjax.input_pipeline.datasets.synthetic import Synthetic, SyntheticObjects
 from dawnjax.machine.mesh import make_mesh
-from dawnjax.models.configs.resnet import ResNet
 from dawnjax.optim.optimizers import learning_rate
 from dawnjax.runs import kept_pictures
 from dawnjax.tasks import pictures
@@ -34,18 +32,6 @@ from dawnjax.train_step import execution_of, make_recipe
 CROWD = {"size": [20, 30], "counts": [2, 4, 594]}
 
 COCO = Coco(corpus="coco2017", evaluates_empty=False, train_height=510, train_width=510)
-
-
-def test_another_model_and_other_data_are_one_line():
-    experiment, data = load_experiment("cells_ssd_small"), SyntheticObjects()
-    other = dataclasses.replace(experiment, data=data, model=ResNet())
-    with pytest.raises(ConfigError, match="model=resnet has no default boxes, which task=object_"):
-        other.validate(cast(Any, data.spec()))
-    small = dataclasses.replace(COCO, height=64, width=64)
-    with pytest.raises(ConfigError, match="data.height and .* 64x64 are too small for 6 maps"):
-        load_experiment("coco_ssd_resnet34").validate(cast(Any, small.published_spec()))
-    with pytest.raises(ConfigError, match="needs arrays image, boxes, classes, but the data give"):
-        experiment.validate(Synthetic().spec())
 
 
 @pytest.mark.compiles
