@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from each_change import rows
 from flax import nnx
 from networks import PLAIN
 
@@ -103,17 +104,17 @@ def test_logits_of_a_token_are_those_of_the_whole_row(name, window):
     hidden = jnp.where(jnp.arange(LENGTH) < places[:, None], tokens, SEPARATOR)
     logits, past = jax.jit(lambda *row: module.begin(*row, window))(hidden, places)
     extend = jax.jit(lambda *row: module.extend(*row, window))
-    rows = jnp.arange(2)
+    both = jnp.arange(2)
     for _ in range(8):
         # Where a layer's input nearly vanishes its norm magnifies rounding, on jax 0.12 to 1.3e-4.
-        np.testing.assert_allclose(logits, whole[rows, places - 1], atol=5e-4)
-        logits, past = extend(tokens[rows, places], places, past)
+        np.testing.assert_allclose(logits, whole[both, places - 1], atol=5e-4)
+        logits, past = extend(tokens[both, places], places, past)
         places = places + 1
     assert np.abs(np.diff(whole, axis=1)).max() > 0.1  # places differ by more than the tolerance
 
 
 @pytest.mark.compiles
-@pytest.mark.parametrize("name", ["value_embeddings", "gpt_oss"])
+@pytest.mark.parametrize("name", rows(["value_embeddings", "gpt_oss"], ["gpt_oss"]))
 def test_a_continuation_has_the_same_tokens_with_keys_and_without(name):
     module = build(MODELS[name])
     setting = Setting(model=None, data=None, spec=Spec(), execution=PLAIN)
