@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from quick_compilation import QUICK
 
-from benchmarks import compared, harness, record
+from benchmarks import compared, harness
 
 TOP = Path(__file__).resolve().parents[2]
 HAS_TORCH = importlib.util.find_spec("torch") is not None
@@ -52,19 +52,6 @@ def test_steps_of_both_sides_have_the_same_losses(model, tmp_path):
     assert written["pytorch"]["fastest"] == "eager" == written["pytorch"]["settings"]
 
 
-@pytest.mark.long
-@pytest.mark.processes
-def test_a_step_without_the_other_side(tmp_path):
-    done = run_benchmark(
-        tmp_path,
-        *("steps", "--model=record_net", "--tiny", "--rounds=1", "--steps=1"),
-    )
-    assert done.returncode == 0, done.stderr
-    written = json.loads((tmp_path / "steps_record_net_cpu_tiny.json").read_text())
-    assert written["variants"]["base"]["units_per_second"] > 0
-    assert written["variants"]["base"]["batch"] == 8 and "pytorch" not in written
-
-
 PEER = """
 print("|  run     |  epoch  |  train_acc  |  val_acc  |  tta_val_acc  |  time_seconds  |")
 for run, accuracy, seconds in (("warmup", 0.1, 9.9), (0, 0.4, 0.25), (1, 0.5, 0.35)):
@@ -100,14 +87,6 @@ def test_record_mode_against_a_peers_script(tmp_path):
     our_accuracies = [part["seeds"][0]["metrics"]["top_1_accuracy"] for part in (first, second)]
     assert both[1].value == pytest.approx(np.mean(our_accuracies) - 0.45)
     assert "range of 2: " in done.stdout
-
-
-def test_a_peer_that_fails_is_told_with_its_words(tmp_path):
-    script = tmp_path / "broken.py"
-    script.write_text("raise SystemExit('no GPU here')")
-    arguments = record.argparse.Namespace(data="", peer_seconds=100)
-    answer = record.run_peer(script, arguments)
-    assert (answer["runs"], answer["failed"]) == ([], "no GPU here")
 
 
 def test_there_is_no_ratio_where_a_trial_did_not_reach():

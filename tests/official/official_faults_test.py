@@ -95,7 +95,7 @@ def untraced(act: Callable[[], str]) -> str:
         return f"{type(error).__name__}: {str(error)[:200]}"
 
 
-@pytest.mark.parametrize("count", [12, pytest.param(1_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [6, pytest.param(1_000, marks=pytest.mark.long)])
 def test_changed_official_files_are_read_or_refused_in_a_line(count, campaign, tmp_path):
     files = campaign(
         "official_files",

@@ -1,14 +1,12 @@
 """The report's section on where the time of a step went: from logs, which may hold anything."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
-from browser import opened
 from made_runs import write_run
 
-from dawnjax.report import contents, inputs, rooflines, writing
+from dawnjax.report import contents, inputs, rooflines
 from dawnjax.runs.log import encode_line
 from dawnjax.trials.hosts import Op
 
@@ -132,19 +130,9 @@ def test_ops_of_one_layer_are_told_apart_and_what_all_share_is_left_out():
     ]
 
 
-def test_the_page_of_one_run_answers_on_its_first_screen_and_is_short(tmp_path):
+def test_the_page_of_one_run_answers_on_its_first_screen(tmp_path):
     used = {"parts_seconds": PARTS, "roofline": ROOFLINE, "largest_losses": LOSSES}
-    report = report_of(tmp_path / "run", [host(0, utilization=used)])
-    top = report.html[: report.html.index("<section")]
+    page = report_of(tmp_path / "run", [host(0, utilization=used)]).html
+    top = page[: page.index("<section")]
     assert "<dd>reached</dd>" in top and "<dd>10 s</dd>" in top
     assert "one trial: its variation is not known" in top
-    writing.write(report, tmp_path)
-    (tmp_path / "probe.html").write_text(
-        "<p id=told></p><iframe src=index.html width=1400 height=900></iframe><script>"
-        "addEventListener('load', () => told.textContent = "
-        "document.querySelector('iframe').contentDocument.documentElement.scrollHeight);</script>"
-    )
-    shown = opened(tmp_path / "probe.html", tmp_path / "profile")
-    height = re.search(r'<p id="told">(\d+)</p>', shown)
-    assert height, shown[-500:]
-    assert int(height[1]) <= 2500

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from made_runs import write_run
 
 from dawnjax.__main__ import main
@@ -19,7 +18,7 @@ from dawnjax.commands import watch
 def served(*sources: Path) -> Iterator[int]:
     """The port of a server, which ends with the block."""
     server = watch.server_of([*sources], 0, 7)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield server.server_port
     server.shutdown()
@@ -56,25 +55,14 @@ def test_the_page_follows_the_log_and_renews_itself(tmp_path):
         assert status == 200 and table.startswith("run,")
 
 
-@pytest.mark.parametrize(
-    ("path", "host", "method", "status"),
-    [
-        ("/nothing", "", "GET", 404),
-        ("/../experiment.json", "", "GET", 404),
-        ("/", "evil.example", "GET", 403),
-        ("/", "", "POST", 501),
-    ],
-)
-def test_nothing_else_is_answered(tmp_path, path, host, method, status):
-    write_run(tmp_path / "run")
-    with served(tmp_path) as port:
-        assert answer(port, path, host, method)[0] == status
-
-
-def test_an_idle_connection_keeps_nobody_waiting(tmp_path):
+def test_nothing_else_is_answered_and_an_idle_connection_keeps_nobody_waiting(tmp_path):
     write_run(tmp_path / "run")
     with served(tmp_path) as port, socket.create_connection(("127.0.0.1", port)):
         assert answer(port)[0] == 200
+        for path in ("/nothing", "/../experiment.json"):
+            assert answer(port, path)[0] == 404
+        assert answer(port, host="evil.example")[0] == 403
+        assert answer(port, method="POST")[0] == 501
 
 
 def test_a_folder_without_a_run_says_so_until_there_is_one(tmp_path):

@@ -10,7 +10,6 @@ from made_runs import write_run
 from dawnjax import analysis
 from dawnjax.__main__ import main
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.study.axes import Axis, axis_of
 from dawnjax.study.design import Arm, Study, StudyFolder, TrialPlan, trials_of
 from dawnjax.study.figures import figures
 from dawnjax.study.reading import trials_over
@@ -18,20 +17,6 @@ from dawnjax.study.search import run_search, search_figures, winner
 from dawnjax.trials.trial import Trial
 
 RATE = "optimizer.base_learning_rate=log(0.01,1)"
-
-
-def test_an_axis_is_values_or_a_distribution():
-    assert axis_of("x=3, 4") == Axis("x", ("3", "4"))
-    rate = axis_of(RATE)
-    assert (rate.field, rate.distribution, rate.ends) == (
-        "optimizer.base_learning_rate",
-        "log",
-        ("0.01", "1.0"),
-    )
-    assert rate.text(0.0312345678) == "0.03123" and rate.text(0.99999999) == "1.0"
-    assert axis_of("x=uniform(0.12344,1)").text(0.123441) == "0.12344", "within its ends"
-    whole = axis_of("n=int(3, 9)")
-    assert (whole.ends, whole.size) == (("3", "9"), 7)
 
 
 def ended_after(seconds: float | None) -> Trial:
