@@ -1,5 +1,8 @@
 """DAWNBench entries: the official leaderboards and the malformed history."""
 
+import csv
+from pathlib import Path
+
 import pytest
 from official_entries import official_archive
 from official_figures import dawnbench_rows
@@ -75,46 +78,21 @@ def test_what_is_odd_is_warned_about(official):
         assert any(odd in warning for warning in official[source].warnings)
 
 
-# Folder of the history, and the hours that a tolerant reading must give; None: not reached.
-ACCEPTED = {
-    "15b039dd/CIFAR10/train/KRes34_p2xlarge_pytorch": 2.37703,
-    "d0a82e57/CIFAR10/train/KRes34_p2xlarge_pytorch": 2.37703,
-    "d4155352/CIFAR10/train/KRes34_p2xlarge_pytorch": 2.37703,
-    "4c648d9c/CIFAR10/train/BAIDU-USA-GAIT_BaiduNet9P_8GV100_pytorch": 0.01234526,
-    "a79d4b09/CIFAR10/train/dawn_sample_1k80-gc_keras": None,
-    "8ffbae54/ImageNet/train/gehc_resnet50_1_p3_16xlarge_tensorflow111": 1.742588889,
-    "57f8dcd9/SQuAD/train/dawn_drqa_1p4-gc_pytorch": 0.994389111,
-    "e21d12c8/SQuAD/train/dawn_drqa_1nv1070ti-dev": 0.606706620,
-}
-REFUSED = {
-    "07fead0b/CIFAR10/train/diux_cifar_g3": "the wrong way round",
-    "3c21c8de/ImageNet/train/diux_resnet152_p3-tensorpack": "the wrong way round",
-    "9b077831/ImageNet/train/Intel_Resnet50_4K_ec2_Xeon_8124M_intelcaffe": "tabs",
-    "6f580cca/ImageNet/train/Intel_Resnet50_ec2_Xeon_8124M_intelcaffe": "tabs",
-    "b489d987/ImageNet/train/dawn_4_machine_30min": "6 fields under 4 columns",
-    "c80440ad/ImageNet/train/dawn_4_machine_30min": "6 fields under 4 columns",
-    "c95890dc/ImageNet/train/fastai_pytorch": "4 fields under 3 columns",
-    "c2b33224/ImageNet/train/google_amoeba_net_d_tpu_tensorflow18": "fractions",
-    "c5e71b40/ImageNet/train/google_amoeba_net_d_tpu_tensorflow17": "tabs",
-    "7d086b00/ImageNet/train/google_amoeba_net_d_sixteenth_tpupod_tensorflow18": "not JSON",
-    "1dacb4fd/SQuAD/train/dawn_fastfusionnet-1080ti": "scale",
-}
+with Path(__file__).with_name("odd_history.csv").open(newline="") as _file:
+    _, *HISTORY = csv.reader(_file)
+"""Source, hours that a tolerant reading must give, and why it is refused; neither: not reached."""
 
 
-@pytest.mark.parametrize("source", ACCEPTED)
-def test_a_malformed_version_that_can_be_read(source, history):
+@pytest.mark.parametrize(("source", "hours", "refused"), HISTORY, ids=lambda cell: cell)
+def test_a_malformed_version_is_read_or_refused(source, hours, refused, history):
+    if refused:
+        (rejection,) = [r for r in history.rejections if r.file.rsplit(".", 1)[0] == source]
+        assert refused in rejection.reason and rejection.line is not None
+        return
     (entry,) = [entry for entry in history.entries if entry.source == source]
-    hours, seconds = ACCEPTED[source], entry.trials[0].time_to_accuracy_seconds
-    if hours is None:
-        assert seconds is None
-        assert (entry.figures.reached, entry.figures.cost_usd) == (0, None)
-        assert any("93.45" in warning for warning in entry.warnings)
+    seconds = entry.trials[0].time_to_accuracy_seconds
+    if hours:
+        assert seconds == pytest.approx(HOUR * float(hours), abs=SECONDS)
     else:
-        assert seconds == pytest.approx(HOUR * hours, abs=SECONDS)
-
-
-@pytest.mark.parametrize("source", REFUSED)
-def test_a_malformed_version_that_is_refused(source, history):
-    (rejection,) = [r for r in history.rejections if r.file.rsplit(".", 1)[0] == source]
-    assert REFUSED[source] in rejection.reason
-    assert rejection.line is not None
+        assert (seconds, entry.figures.reached, entry.figures.cost_usd) == (None, 0, None)
+        assert any("93.45" in warning for warning in entry.warnings)
