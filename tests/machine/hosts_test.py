@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -32,6 +33,13 @@ def test_a_sample_holds_what_this_process_used():
     assert after["cores"] == visible_cores() == len(os.sched_getaffinity(0))
     assert after["network_bytes"]["machine_wide"] is True
     assert after["device_memory_peak_bytes"] is None
+
+
+def test_device_memory_is_that_of_the_fullest_device():
+    stats = ({"peak_bytes_in_use": 5}, {"peak_bytes_in_use": 7}, None)
+    devices = [Mock(**{"memory_stats.return_value": it}) for it in stats]
+    sample = HostSampler(lambda _: None, devices=devices).sample()
+    assert sample["device_memory_peak_bytes"] == 7
 
 
 def test_a_full_disk_does_not_end_the_heartbeat():

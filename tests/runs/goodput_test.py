@@ -54,6 +54,12 @@ def test_an_older_save_loses_the_steps_of_both_attempts_before():
     assert (parts["steps"], parts["lost_steps"]) == (5.0 + 7.0, 5.0 + 4.0)
 
 
+def test_an_attempt_that_came_to_no_state_loses_nothing():
+    log = Log().begin(0.0).add("phase", 0.0, name="train").train(10.0, 10, 10)
+    log.begin(20.0).add("attempt_end", 2.0, status="failed", step=0)
+    assert parts_of(log)["steps"] == 10.0
+
+
 def test_a_result_holds_the_fraction_and_its_parts():
     result = trial_of(killed_and_resumed(30).events)
     assert result.goodput == pytest.approx((12 + 25) / 158)

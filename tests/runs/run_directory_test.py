@@ -15,6 +15,15 @@ from dawnjax.runs.log import encode_line, log_path
 IDENTITY = identity_of({})  # of a run without fields
 
 
+@pytest.mark.parametrize(("name", "value"), [("seed", 7), ("identity", "0123456789abcdef")])
+def test_an_edited_record_does_not_pass_the_check(name, value, tmp_path):
+    run_dir = write_run(tmp_path / "run", identity=IDENTITY)
+    record = json.loads((run_dir / "experiment.json").read_text())
+    (run_dir / "experiment.json").write_text(json.dumps({**record, name: value}))
+    (fault,) = check_run(run_dir)[0]
+    assert f"is the log of another run: experiment.json says {name}={value!r}" in fault
+
+
 def edits(value: object, path: tuple = ()) -> Iterator[tuple[tuple, object]]:
     """Every leaf of a JSON value by its path, with another value of its kind."""
     if isinstance(value, dict | list) and value:

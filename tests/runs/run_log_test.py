@@ -1,5 +1,7 @@
 """The event log: whole lines, torn lines, one writer, and what a checkpoint gives back of it."""
 
+import errno
+import os
 import threading
 
 import pytest
@@ -99,6 +101,24 @@ def test_threads_do_not_mix_their_lines(tmp_path):
         thread.join()
     log.close()
     assert sorted(steps_in(log.path)) == sorted(list(range(4)) * 50)
+
+
+def test_a_full_disk_leaves_whole_lines(tmp_path, monkeypatch):
+    log, write_part, room = RunLog(tmp_path / "log.jsonl", RunClock()), os.write, [40]
+
+    def write_what_fits(fd: int, data: bytes) -> int:
+        if not room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write_part(fd, data[: room.pop()])
+
+    log.append("checkpoint", step=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", write_what_fits)
+        with pytest.raises(RunError, match="cannot write .*: No space left .* to resume"):
+            log.append("checkpoint", step=2)
+    log.append("checkpoint", step=3)
+    log.close()
+    assert steps_in(tmp_path / "log.jsonl") == [1, 3]
 
 
 def test_of_heartbeats_in_a_row_the_last_is_read(tmp_path):

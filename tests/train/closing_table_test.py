@@ -51,8 +51,10 @@ def test_the_closing_table_does_not_round_a_quality_up_to_its_target():
         if event["event"] == "evaluation":
             event |= {"metrics": {"top_1_accuracy": 0.89996}, "reached": False}
     log.events[-1]["status"] = "not_reached"
-    best, target = shown(log.events)["best top_1_accuracy"]
-    assert best == "0.89996" and target == "target at least 0.9"
+    rows = shown(log.events)
+    assert rows["best top_1_accuracy"] == ("0.89996", "target at least 0.9")
+    for name in ("time to accuracy", "total to accuracy"):
+        assert rows[name] == ("-", "no evaluation reached the target")
 
 
 def test_the_throughput_counts_the_steps_that_were_made_again():
