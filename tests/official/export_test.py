@@ -263,6 +263,7 @@ def with_private_words(events: list[Event]) -> list[Event]:
                 host["hostname"] = PRIVATE["host name"]
         if event["event"] == "experiment":
             event["experiment"]["data"]["data_dir"] = PRIVATE["path"]
+            event["experiment"]["accumulation_steps"] = 4
             options = event["run_options"]
             options["run_dir"] = options["compile_cache_dir"] = PRIVATE["path"]
             options["checkpoint"]["directory"] = f"/scratch/{PRIVATE['address']}"
@@ -286,3 +287,6 @@ def test_what_is_private_stays_in_the_log(trained, tmp_path):
             assert word in log
             assert not any(word in text for text in exported), (form, word)
         assert not any(str(run) in text for text in exported)
+        # What is not private is as the run had it.
+        has_parts = '"gradient_accumulation_steps", "value": 4,' in "".join(exported)
+        assert has_parts == (form == "mlperf")

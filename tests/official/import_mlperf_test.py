@@ -10,7 +10,7 @@ import pytest
 from later_logs import log_of, record
 
 from dawnjax.official.importer import import_results
-from dawnjax.official.mlperf_rounds import round_in, target
+from dawnjax.official.mlperf_rounds import model, round_in, target
 from dawnjax.official.mlperf_trial import read_trial
 from dawnjax.official.outcome import Refused
 from dawnjax.trials.group import Entry
@@ -207,6 +207,9 @@ def test_rounds_and_their_targets():
     assert target("gnmt", "v0.6", 24.1).value == pytest.approx(24.0)
     assert target("gnmt", "v0.7", 0.241).value == pytest.approx(0.24)
     assert target("gpt3", "v3.0", 3.0).direction == "at_most"
+    # From v2.0 on another model and data set have the name.
+    assert (target("ssd", "v1.1", None).value, target("ssd", "v2.0", None).value) == (0.23, 0.34)
+    assert (model("ssd", "v1.1"), model("ssd", "v2.0")) == ("SSD with ResNet-34", "RetinaNet")
 
 
 SYSTEM = {

@@ -3,7 +3,7 @@
 import dataclasses
 import re
 
-from made_reports import Page, entry
+from made_reports import Page, entry, some_entries
 from made_runs import write_run
 
 from dawnjax.analysis.leaderboard import RULE
@@ -88,6 +88,13 @@ def test_a_board_shows_intervals_and_the_places_that_an_entry_might_have():
     single = [dataclasses.replace(e, trials=e.trials[:1]) for e in entries[:2]]
     table = boards.board_table(boards.boards(single)[0])
     assert any("No rank is certain here" in note for note in table.notes)
+
+
+def test_a_cut_off_day_ranks_the_entries_of_its_time():
+    made = contents.make(inputs.Inputs(tuple(some_entries())), until="2018-03-01")
+    board = next(table for table in made.tables if table.name == "leaderboards")
+    training = [row for row in board.records() if row["kind"] == "training"]
+    assert [str(row["source"])[-5:] for row in training] == ["dawn0", "dawn1", "dawn2"]
 
 
 def test_entries_beside_each_other_are_named_by_what_differs():
