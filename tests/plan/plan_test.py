@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 import math
+from pathlib import Path
 
 import jax
 import pytest
@@ -59,6 +60,24 @@ def test_a_size_counts_devices_and_gives_the_torus(text, num_devices, num_hosts,
         num_hosts,
         topology,
     )
+
+
+def test_a_tpu_says_its_chips_and_cores():
+    assert parse_system("v5p:128").described == "v5p:128 (128 chips, 256 cores)"
+    assert parse_system("v5litepod-16").described == "v5e:16 (16 chips, 16 cores)"
+    assert parse_system("h100:8").described == "h100:8"
+
+
+def test_described_gpus_have_the_units_of_xla_s_own_descriptions():
+    """Source: OpenXLA, `target_config/specs`."""
+    rows = records.csv_rows(Path(compilers.__file__).with_name("gpus.csv"), ("compiler", "source"))
+    units = {row["compiler"]: (row["cores"], row["fpus_per_core"]) for _, row in rows}
+    assert units == {
+        "v100": ("80", "64"),
+        "a100": ("108", "64"),
+        "b200": ("148", "128"),
+        **dict.fromkeys(("h100", "h200"), ("132", "128")),
+    }
 
 
 @pytest.mark.parametrize(

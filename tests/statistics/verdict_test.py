@@ -248,6 +248,15 @@ def test_verdicts_of_many_arms_hold_together():
     assert alone / 300 > 0.15
 
 
+def test_further_trials_of_several_arms_are_those_of_their_joint_level():
+    random = np.random.default_rng(5)
+    first, *others = (sample(lognormal(random, 0.2, 10)) for _ in range(5))
+    joint = [verdict.advice for verdict in judge_all(first, others)]
+    alone = [judge(first, other).advice for other in others]
+    both = [(a.if_equal, b.if_equal) for a, b in zip(alone, joint, strict=True) if a and b]
+    assert both and all(a and b and b > a for a, b in both)
+
+
 def test_yuens_test_of_scores_by_hand():
     # Dropped 1 at each end: means 102 and 111; replaced by the next kept, 101 101 102 103 103 and
     # 110 110 111 112 112 have the variance 1, times 4 / (3 x 2) each: 9 / sqrt(4 / 3), 4 degrees.

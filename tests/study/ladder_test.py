@@ -102,6 +102,28 @@ def test_steps_of_other_work_are_no_speedup(tmp_path, capsys):
     )
 
 
+def test_a_side_that_trains_or_spends_more_is_told(tmp_path, capsys):
+    paths = ladder(tmp_path / "x", (1.2,) * 3)
+    less = ladder(tmp_path / "y", (1.2,) * 3, steps=80)
+    mixed = [it for a, b in zip(paths[::2], less[1::2], strict=True) for it in (a, b)]
+    for flags, said in (
+        ((), "A ends at 100 steps and B at 80 steps (means): the sides were not trained alike"),
+        (
+            ("--at=steps=80",),
+            "A ends at 10,000 tokens and B at 8,000 tokens: --at=tokens=AMOUNT compares equal work",
+        ),
+    ):
+        found = told(capsys, *mixed, f"--sizes={SIZES}", *flags)
+        assert found["cautions"][0] == f"at 1,000,000 {said}"
+
+
+def test_trials_of_one_evaluation_have_a_difference_alone(tmp_path, capsys):
+    paths = ladder(tmp_path, (1.2,) * 3, every=100)
+    found = told(capsys, *paths, f"--sizes={SIZES}", "--margin=0.02")
+    assert found["gain_is"] == "difference of val_loss" and found["word"] == "holds"
+    assert [row["gain"]["value"] for row in found["sizes"]] == pytest.approx([0.4] * 3)
+
+
 @pytest.mark.parametrize("alone", [False, True])
 def test_a_ladder_in_seconds_is_judged_without_disturbed_trials_too(tmp_path, alone):
     """B is 1.2 times as fast at each size; at the largest, other work made a trial of it slow."""
@@ -133,6 +155,7 @@ def test_a_ladder_in_seconds_is_judged_without_disturbed_trials_too(tmp_path, al
     assert found.without.startswith(without)
     assert f"without the disturbed trials: {found.without}" in found.lines()
     assert found.to_json()["without_disturbed"] == found.without
+    assert any(it.startswith("at 3 other work took much") for it in found.cautions)
 
 
 @pytest.mark.parametrize(
