@@ -158,6 +158,13 @@ def test_all_found_is_one_and_none_found_is_zero():
     assert nothing == {f"box_{name}": 0.0 for name in wanted}
 
 
+def test_a_size_is_that_of_the_stated_area():
+    # A mask of 900 pixels in a box of 10,000: a small object.
+    truth = truth_of([(0, 0, 100, 100)], areas=np.array([900.0]))
+    found = scores(truth, found_of((0, 0, 100, 100, 0.9)))
+    assert found["box_ap_small"] == pytest.approx(1) and "box_ap_large" not in found
+
+
 def test_hotcoco_that_is_not_installed_is_one_line(monkeypatch):
     import sys
 
