@@ -61,6 +61,11 @@ def test_trials_needed_against_published_sizes(effect, trials):
     assert trials_needed(ratio, cv, cv) == trials
 
 
+def test_equal_sides_need_more_trials_than_anyone_runs():
+    assert trials_needed(1.0, 0.1, 0.1) is None
+    assert trials_needed(1.0 + 1e-9, 0.1, 0.1) is None
+
+
 @pytest.mark.parametrize(
     ("ratio", "first_cv", "second_cv", "trials"),
     # scipy 1.17 (nct, 2n - 2 degrees of freedom) has 0.801 for each of the first two, and 0.668 and
