@@ -5,6 +5,7 @@ Every mesh that divides the model, each batch and each `model.remat` is predicte
 """
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -118,6 +119,8 @@ def search(
     model = experiment.model
     if reason := why_unfit(experiment, spec):
         raise ConfigError(f"--search=mesh: {reason}")
+    # Epochs are counted anew from every shipped recipe, and a batch has hundreds of arrangements.
+    counted = functools.cache(counted)
     factors, moments = fitted(system.accelerator), moment_bytes_of(experiment, spec)
     shapes = list(meshes(model, spec, system.num_devices))
     found: list[Found] = []
