@@ -178,8 +178,10 @@ def test_a_trial_that_chose_is_none_that_judges(searched):
         trials_over([judge], out, {})
 
 
+# With one step a call, JAX traces the step once.
 TINY = ["study", "--experiment=digits", "--tiny=true", "--tensorboard=false"]
 TINY += ["--model.stage_sizes=1", "--model.stage_widths=16", "--targets.0.value=0"]
+TINY += ["--steps_per_call=1"]
 
 
 @pytest.mark.compiles
