@@ -1,6 +1,7 @@
 """Networks as most tests of them ask: in float32 on a CPU, and how many numbers they have."""
 
 import dataclasses
+import functools
 import math
 from typing import Any
 
@@ -17,6 +18,7 @@ def count(tree: Any) -> int:
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree))
 
 
+@functools.cache
 def detector(
     model: Any, shape: tuple[int, int, int], num_classes: int = 80
 ) -> tuple[Any, Any, Any]:
