@@ -1,7 +1,6 @@
 """Plans: systems, what is kept of a program, the model of a step, and the command."""
 
 import dataclasses
-import functools
 import json
 import math
 from pathlib import Path
@@ -440,27 +439,18 @@ def test_a_model_that_does_not_fit_says_by_how_much():
     assert "CUDA 13 has no kernels for this GPU" in reason_of(message)
 
 
-@pytest.fixture
-def refuses_triton(monkeypatch):
-    """A compiler's message to each program that may use Triton, and the options tried."""
+def test_a_product_without_a_default_tile_is_compiled_without_triton(monkeypatch, tmp_path):
     tried = []
 
-    def refused(message, lowered, options, folder):
+    def assigned(lowered, options, folder):
         folder.mkdir()  # XLA's files of two programs must not meet
         tried.append(options)
         if options.get("xla_gpu_enable_triton_gemm", True):
-            raise jax.errors.JaxRuntimeError(message)
+            why = "INTERNAL: Couldn't find output tile sizes that satisfy hlo: %dot.241"
+            raise jax.errors.JaxRuntimeError(why)
         return "program"
 
-    def by(message):
-        monkeypatch.setattr(worker, "assigned", functools.partial(refused, message))
-        return tried
-
-    return by
-
-
-def test_a_product_without_a_default_tile_is_compiled_without_triton(refuses_triton, tmp_path):
-    tried = refuses_triton("INTERNAL: Couldn't find output tile sizes that satisfy hlo: %dot.241")
+    monkeypatch.setattr(worker, "assigned", assigned)
     assert worker.program_of(None, {"a": 1}, tmp_path) == "program"
     assert tried == [{"a": 1}, {"a": 1, "xla_gpu_enable_triton_gemm": False}]
 
