@@ -1,5 +1,6 @@
 """ImageNet's path from photographs to batches, on real ones where they are."""
 
+import dataclasses
 import functools
 import io
 import json
@@ -142,6 +143,12 @@ def test_whole_photographs_give_the_batches_of_squares(folders, whole, tmp_path)
     for name in fields:
         assert getattr(direct.spec(), name) == getattr(ready.spec(), name)
     assert direct.classes() == ready.classes() == ("n00000000", "n00000001")
+    np.testing.assert_array_equal(ready.load("train")["label"], [0, 0, 0, 0, 1, 1, 1])
+    declaration = ready.spec().declaration
+    assert declaration is not None and not declaration.benchmark
+    assert declaration.name == "7 + 3 images in 2 classes, not ImageNet"
+    with pytest.raises(ValueError, match="was prepared with 256; give --data.image_side=256"):
+        dataclasses.replace(ready, image_side=330).spec()
     order = ExampleOrder(seed=5, num_train_examples=7)
     steps = order.steps(2, 3, 4)  # in the middle, as a resumed run would begin
     batches = [host_batch(data.load("train"), steps, slice(0, 4)) for data in (direct, ready)]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -99,10 +100,12 @@ def test_what_is_no_plain_small_folder_is_not_kept(code, tmp_path):
 
 
 def test_what_was_saved_is_kept_and_what_was_not_is_none(tmp_path):
-    with boxed(made("open('x', 'w').write('weights')")) as process:
+    code = "os.mkdir('d'); open('d/x', 'w').write('weights'); os.chmod('d', 0o555)"
+    with boxed(made(code)) as process:
         process.expect(b"done")
         process.end_and_keep(tmp_path / "kept", "c")
-    assert (tmp_path / "kept" / "x").read_text() == "weights"
+    assert (tmp_path / "kept" / "d" / "x").read_text() == "weights"
+    shutil.rmtree(tmp_path / "kept")  # its modes are the judge's own
     with boxed("print('done', flush=True); input()") as process:
         process.expect(b"done")
         process.end_and_keep(tmp_path / "none", "c")
