@@ -159,6 +159,7 @@ STRETCHED |= {"original_max_position_embeddings": 8192}
         ({"rms_norm_eps": 1e-6}, (), "rms_norm_eps=1e-06; give --model.norm_epsilon=1e-06"),
         # Heads x head size of the same width.
         ({"num_attention_heads": 4, "head_dim": 2}, (), "num_attention_heads=4; give --model.num_"),
+        ({"num_attention_heads": 4, "head_dim": None}, (), "num_attention_heads=4; give --model"),
         ({"rope_scaling": STRETCHED}, (), "rope_type=llama3; give --model.rotary.scaling=llama3"),
         ({"rope_scaling": STRETCHED}, ("--model.rotary.scaling=llama3",), ""),
         (
@@ -175,6 +176,8 @@ STRETCHED |= {"original_max_position_embeddings": 8192}
         ({"tie_word_embeddings": True}, (), "give --model.ties_embedding=true"),
         ({"sliding_window": 16}, (), "sliding_window=16; give --model.windows=16"),
         ({"sliding_window": 16}, ("--model.windows=16",), ""),
+        ({"sliding_window": 32}, (), ""),  # as long as a row
+        ({"sliding_window": None}, ("--model.windows=16",), "sliding_window=None; give --model.w"),
         (
             {
                 "sliding_window": 16,

@@ -130,39 +130,22 @@ def test_the_figures_are_those_of_pycocotools(kind):
         assert ours[name] == pytest.approx(value, abs=1e-12), name
 
 
-def truth_of(boxes, classes=None, **changes):
-    boxes = np.array(boxes, np.float64)
-    fields = {
-        "sizes": np.array([[100, 100]], np.int32),
-        "ends": np.array([len(boxes)]),
-        "boxes": boxes,
-        "areas": boxes[:, 2] * boxes[:, 3],
-        "classes": np.array(classes or [1] * len(boxes), np.int32),
-        "crowd": np.zeros(len(boxes), bool),
-        "names": ("a",),
-    }
-    return Objects(**{**fields, **changes})
-
-
-def found_of(*rows):
-    return np.array([[(*np.array(corners) / 100, score, 1) for *corners, score in rows]])
-
-
 def test_all_found_is_one_and_none_found_is_zero():
-    truth = truth_of([(10, 10, 20, 20)])
-    perfect = scores(truth, found_of((10, 10, 30, 30, 0.9)))
+    truth = Objects(
+        sizes=np.array([[100, 100]], np.int32),
+        ends=np.array([1]),
+        boxes=np.array([[10.0, 10, 20, 20]]),
+        areas=np.array([400.0]),
+        classes=np.array([1], np.int32),
+        crowd=np.zeros(1, bool),
+        names=("a",),
+    )
+    perfect = scores(truth, np.array([[[0.1, 0.1, 0.3, 0.3, 0.9, 1]]]))
     # The only object is small: no other size has figures.
     wanted = ("ap", "ap_50", "ap_75", "ap_small", "ar_1", "ar_10", "ar_100", "ar_small")
     assert perfect == pytest.approx({f"box_{name}": 1.0 for name in wanted})
     nothing = scores(truth, np.zeros((1, 5, 6)))
     assert nothing == {f"box_{name}": 0.0 for name in wanted}
-
-
-def test_a_size_is_that_of_the_stated_area():
-    # A mask of 900 pixels in a box of 10,000: a small object.
-    truth = truth_of([(0, 0, 100, 100)], areas=np.array([900.0]))
-    found = scores(truth, found_of((0, 0, 100, 100, 0.9)))
-    assert found["box_ap_small"] == pytest.approx(1) and "box_ap_large" not in found
 
 
 def test_hotcoco_that_is_not_installed_is_one_line(monkeypatch):
