@@ -30,6 +30,7 @@ from saved_states import (
     truncate,
 )
 
+from dawnjax.checkpoints import store
 from dawnjax.checkpoints.location import refuse_unwritable
 from dawnjax.checkpoints.saved import SavePoint, newest_saved
 from dawnjax.errors import CheckpointError, ConfigError
@@ -60,6 +61,16 @@ def test_newest_of_several_and_none_of_none(tmp_path, two_steps):
     assert_exact(restored, 20, 1)
     assert warnings == []
     assert newest_saved(str(two_steps)) == (metadata_of(20), log_of(20))
+
+
+def test_a_restore_in_parts_reports_each(two_steps, monkeypatch):
+    monkeypatch.setattr(store, "CHUNK_BYTES", 500)
+    reports = []
+    checkpoints, _ = open_checkpoints(two_steps)
+    restored = checkpoints.restore_newest(abstract_state(1), lambda: reports.append(1))
+    assert_exact(restored, 20, 1)
+    assert len(reports) == 2  # the kernel is larger than a part, and the rest are small
+    checkpoints.close()
 
 
 @pytest.mark.compiles
@@ -146,6 +157,7 @@ def test_a_save_is_seen_while_it_is_written_and_timed(tmp_path, monkeypatch):
     ("path", "leaf", "message"),
     [
         ("bias", ((8,), jnp.bfloat16), "params/0/bias is bfloat16[7] in it and bfloat16[8] in"),
+        ("bias", ((7,), jnp.float32), "params/0/bias is bfloat16[7] in it and float32[7] in this"),
         ("more", ((2, 3), jnp.float32), "params/0/more is absent in it and float32[2,3] in this"),
         ("bias", None, "params/0/bias is bfloat16[7] in it and absent in this run"),
     ],

@@ -29,6 +29,7 @@ def test_a_gpu_that_is_not_there_is_not_replaced_by_the_cpu(capsys, monkeypatch)
         ([0, 3, 5, 4], 4),
         ([0, 3, 5], 5),
         ([0, 3], 3),
+        ([3, 7], 7),
         ([3, 7, 6], 6),
         ([0, -signal.SIGKILL], 1),
         ([5, 77], 1),

@@ -35,6 +35,7 @@ TORCHRUN = {"RANK": "0", "WORLD_SIZE": "8", "LOCAL_RANK": "0", "MASTER_ADDR": "h
         (OPEN_MPI | {"OMPI_COMM_WORLD_SIZE": "1"}, {}, None),
         (POD, {}, None),  # a notebook
         (GKE_ONE_HOST, {}, None),
+        (GKE_ONE_HOST | INDEXED, {}, None),  # the same by xpk or JobSet
         (GKE_HOSTS | {"JAX_PLATFORMS": "cpu"}, {}, None),  # tests on a host of TPUs
         (SRUN, {"mode": "off"}, None),
         # With others.
@@ -106,6 +107,7 @@ def node(tmp_path):
     [
         (None, ["nvidia0", "nvidia1", "nvidia2", "nvidia10"]),
         ("3,1", ["nvidia10", "nvidia1"]),
+        ("-1", []),
         ("", []),
         ("GPU-5e,MIG-6f", ["GPU-5e", "MIG-6f"]),
     ],
@@ -158,6 +160,7 @@ def device(platform, chip=0):
             "host 0 of 1 uses 1 of 4 GPUs",
             "uses 1 of the 4 GPUs given to it: start one process on each host, or one for each",
         ),
+        ([device("cpu")] * 2, [], "host 0 of 1 uses 2 CPU devices", ""),
         ([device("cpu")], ALL, "host 0 of 1 uses 1 CPU devices", "uses 0 of the 4 GPUs"),
         # A chip of v3 is two devices.
         ([device("tpu", n // 2) for n in range(8)], [], "host 0 of 1 uses 4 of 4 TPU chips", ""),

@@ -117,6 +117,10 @@ SILENT = r"gave no sign of life for \d+ s \(killed, stopped or cut off\) at step
         (0, signal.SIGSTOP, HEARTBEAT, SILENT),
         (0, "hang at step 5", DEADLINE, r"made no progress for \d+ s at step 4 \(train\)"),
         (1, "bug at step 5", {}, r"failed \(KeyError: 'bug'\) at step 4 \(train\)"),
+        pytest.param(
+            *(0, "run_error at step 5", {}, r"failed \(its own output says why\) at step 4 .*"),
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_the_host_at_fault_is_named_and_ends_the_other(at_fault, fault, options, line, group):

@@ -58,6 +58,7 @@ def test_a_gate_on_a_study_gives_the_reasons_of_arms_that_fail_it(tmp_path, caps
     reasons = json.loads(capsys.readouterr().out)["reasons"]
     assert [reason.partition(":")[0] for reason in reasons] == ["num_epochs=4", "num_epochs=5"]
     assert all("undecided at 500 s: " in reason for reason in reasons)
+    assert main(["report", f"{out}/num_epochs=4", f"--out={tmp_path / 'page'}"]) == 0
 
 
 def test_official_entries_of_different_targets_are_not_compared(tmp_path, capsys, test_data):

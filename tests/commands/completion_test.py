@@ -10,8 +10,10 @@ import pytest
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
+        ("dawnjax tra", {"train "}),
         ("dawnjax train connect_four", {"connect_four_selfplay "}),
         ("dawnjax train digits --optimizer.base", {"--optimizer.base_learning_rate "}),
+        ("dawnjax train digits --data_placement=d", {"--data_placement=device "}),
     ],
 )
 def test_a_line_is_completed(line, offered, tmp_path):

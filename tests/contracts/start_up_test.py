@@ -39,6 +39,7 @@ def test_help_loads_nothing_but_the_standard_library():
 def test_the_version_is_said_with_those_of_the_libraries(capsys):
     assert main(["--version"]) == 0
     said = capsys.readouterr().out
+    assert main([]) == 0 and "commands:" in capsys.readouterr().out
     for name in ("dawnjax", "jax", "flax", "optax"):
         assert f"{name} {metadata.version(name)}" in said
 

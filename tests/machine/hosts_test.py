@@ -90,6 +90,7 @@ def test_a_summary_is_the_difference_of_two_samples():
         ({"cpu.max": "150000 100000"}, 2),
         ({"cpu.max": "max 100000"}, 64),
         ({"cpu/cpu.cfs_quota_us": "50000", "cpu/cpu.cfs_period_us": "100000"}, 1),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 64),
         ({}, 64),
     ],
 )

@@ -120,9 +120,11 @@ def test_a_run_is_resumed_with_the_settings_that_it_began_with(
     assert main(argv) == 3
 
 
-def test_a_run_without_compilation_is_refused_at_once(tmp_path, capsys):
+@pytest.mark.parametrize("command", ["train", "record", "profile"])
+def test_a_run_without_compilation_is_refused_at_once(command, tmp_path, capsys):
+    out = "--out" if command == "record" else "--run_dir"
     with jax.disable_jit():
-        assert main(["train", *SMALL, f"--run_dir={tmp_path / 'new'}"]) == 2
+        assert main([command, *SMALL, f"{out}={tmp_path / 'new'}"]) == 2
     line = capsys.readouterr().err
     assert "JAX_DISABLE_JIT is set" in line and line.count("\n") == 1
     assert not (tmp_path / "new").exists()

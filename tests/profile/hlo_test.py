@@ -1,6 +1,7 @@
 """Counting compiled programs: by hand, and against the compiler."""
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -61,16 +62,25 @@ SCATTER = """
 """
 
 
-def test_a_tpu_s_fusion_of_a_sum_and_a_slice_is_a_reduce_scatter():
+@pytest.mark.parametrize("is_sliced", [True, False])
+def test_a_tpu_s_fusion_of_a_sum_and_a_slice_is_a_reduce_scatter(is_sliced):
+    computation, shape = SCATTER, "f32[8,16]"
+    if not is_sliced:
+        last = "  ROOT %twice = f32[8,64]{1,0} add(%all-reduce.1, %all-reduce.1)"
+        computation = re.sub("  ROOT .*dynamic-slice.*", last, SCATTER).replace(shape, "f32[8,64]")
+        shape = "f32[8,64]"
     counted = program(
-        """
-  %x = f32[8,64]{1,0} parameter(0)
-  ROOT %fusion.1 = f32[8,16]{1,0} fusion(%x), kind=kCustom, calls=%all-reduce-scatter.1""",
-        SCATTER,
+        f"""
+  %x = f32[8,64]{{1,0}} parameter(0)
+  ROOT %fusion.1 = {shape}{{1,0}} fusion(%x), kind=kCustom, calls=%all-reduce-scatter.1""",
+        computation,
     )
     [collective] = counted.collectives.values()
-    assert (collective.kind, collective.name) == ("reduce-scatter", "fusion.1")
-    assert (collective.num_bytes, collective.group_size) == (8 * 64 * 4, 4)
+    assert collective.kind == ("reduce-scatter" if is_sliced else "all-reduce")
+    assert (collective.name, collective.num_bytes, collective.group_size) == (
+        *("fusion.1", 8 * 64 * 4),
+        4,
+    )
 
 
 CONVOLUTION = """
@@ -104,6 +114,7 @@ dim_labels=b01f_01io->b01f, feature_group_count=32"""
 @pytest.mark.parametrize(
     ("target", "operands", "result"),
     [
+        ("convForward", ["f32[2,8,8,3]", "f32[16,3,3,3]"], "f32[2,4,4,16]"),
         ("convBiasActivationForward", ["f32[2,8,8,3]", "f32[16,3,3,3]"], "f32[2,4,4,16]"),
         ("convBackwardInput", ["f32[2,4,4,16]", "f32[16,3,3,3]"], "f32[2,8,8,3]"),
         ("convBackwardFilter", ["f32[2,8,8,3]", "f32[2,4,4,16]"], "f32[16,3,3,3]"),

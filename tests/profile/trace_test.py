@@ -104,6 +104,11 @@ def test_a_trace_in_which_nothing_ran_is_one_line(tmp_path):
         read_trace(write(space, tmp_path))
 
 
+def test_no_trace_in_a_folder_is_one_line(tmp_path):
+    with pytest.raises(TraceError, match="no trace"):
+        find_trace(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("name", "kind"),
     [

@@ -54,3 +54,8 @@ def test_a_file_that_is_too_large_is_refused_unread(tmp_path, monkeypatch):
     monkeypatch.setattr(xplane, "MOST_BYTES", 64)
     with pytest.raises(TraceError, match="profile fewer steps"):
         list(read_planes(tpu_trace(tmp_path)))
+
+
+def test_a_missing_file_is_one_line(tmp_path):
+    with pytest.raises(TraceError, match="No such file"):
+        list(read_planes(tmp_path / "absent"))

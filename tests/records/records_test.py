@@ -126,7 +126,11 @@ def test_a_folder_is_written_whole_or_not_at_all(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("number", "files"), [(errno.EXDEV, True), (errno.EPERM, True), (errno.EMFILE, False)]
+    ("number", "files"),
+    [
+        *((number, True) for number in (errno.EXDEV, errno.ENOSYS, errno.ENOTSUP, errno.EPERM)),
+        (errno.EMFILE, False),
+    ],
 )
 def test_a_file_system_without_renames(number, files, tmp_path, monkeypatch):
     no_renames.mount(monkeypatch, number, files=files)
@@ -164,9 +168,10 @@ def test_without_renames_a_full_disk_is_named_with_what_it_cost(tmp_path, monkey
         records.write(tmp_path / "file", "new", durable=True)
 
 
-def test_a_file_system_without_locks_is_no_other_process(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP])
+def test_a_file_system_without_locks_is_no_other_process(number, tmp_path, monkeypatch, capsys):
     def refused(fd, operation):
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+        raise OSError(number, os.strerror(number))
 
     first, second = (records.open_append(tmp_path / ".lock") for _ in range(2))
     assert records.lock(first)

@@ -54,6 +54,8 @@ def test_a_torn_last_line_is_dropped_at_every_byte(tmp_path):
     [
         b"damaged\n",
         b"[]\n",
+        b'{"attempt":1,"t":1.0}\n',
+        b'{"event":"checkpoint","attempt":1,"t":"soon","step":2}\n',
         b'{"event":"checkpoint","attempt":1,"t":1.0}\n',
         b'{"event":"checkpoint","attempt":1,"t":1.0,"step":"2"}\n',
         b'{"event":{},"attempt":1,"t":1.0}\n',

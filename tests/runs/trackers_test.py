@@ -77,7 +77,7 @@ class Broken:
         self.fail("close")
 
 
-@pytest.mark.parametrize("where", ["open", "write"])
+@pytest.mark.parametrize("where", ["open", "write", "close"])
 def test_a_tracker_that_fails_is_given_up_with_one_line(monkeypatch, tmp_path, where):
     received = []
 
@@ -137,12 +137,15 @@ def test_a_resumed_run_offline_keeps_each_step_once(alone, tmp_path, monkeypatch
             pass
 
     monkeypatch.setattr(wandb, "init", lambda **_: Recorder())
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    for first in (1, 3):
-        logged.clear()
-        tracker = trackers.ENGINES["wandb"]("run", tmp_path / "run", {})
-        tracker.write([(step, {"loss": 0.5}) for step in range(first, first + 4)])
-        # Another scalar of the newest step comes later.
-        tracker.write([(first + 3, {"accuracy": 0.5})])
-        tracker.close({})
-    assert logged == [(5, {"loss": 0.5}), (6, {"loss": 0.5}), (6, {"accuracy": 0.5})]
+    for mode, kept in (("offline", [(5, {"loss": 0.5}), (6, {"loss": 0.5})]), ("online", None)):
+        monkeypatch.setenv("WANDB_MODE", mode)
+        for first in (1, 3):
+            logged.clear()
+            points = [(step, {"loss": 0.5}) for step in range(first, first + 4)]
+            tracker = trackers.ENGINES["wandb"]("run", tmp_path / mode, {})
+            tracker.write(points)
+            # Another scalar of the newest step comes later.
+            tracker.write([(first + 3, {"accuracy": 0.5})])
+            tracker.close({})
+        # Online the service itself leaves out what it has.
+        assert logged == [*(kept or points), (6, {"accuracy": 0.5})]

@@ -53,6 +53,8 @@ def work(settings: dict, watchdog, tell) -> int:
         fault = settings["faults"].get(f"{index} {moment}")
         if fault == "hang":
             time.sleep(1000.0)
+        if fault == "run_error":
+            raise RunError("the disk is full")
         if fault == "bug":
             raise KeyError("bug")
 

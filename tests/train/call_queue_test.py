@@ -15,7 +15,7 @@ from dawnjax.attempt import Attempt
 from dawnjax.call_queue import CallMetrics, CallQueue, step_statistics
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.machine.mesh_shape import MeshShape
-from dawnjax.stepper import Stepper
+from dawnjax.stepper import Stepper, calls_in_flight
 from dawnjax.stops import Stops, Wish
 from dawnjax.train import train_until
 
@@ -78,6 +78,17 @@ def test_slow_calls_are_not_piled_up(device):
     assert run(CallQueue(8), device, [5.0] * 20)[-1] == 1
     # One slow call, such as one that waited for a disk, does not slow what follows.
     assert run(CallQueue(4), device, [0.01] * 10 + [9.0] + [0.01] * 10)[-1] == 4
+
+
+@pytest.mark.parametrize(
+    ("platform", "placement", "limit"),
+    [("gpu", "host", 2), ("cuda", "device", 32), ("cpu", "device", 4), ("METAL", "device", 32)],
+)
+def test_few_batches_of_the_host_lie_on_a_device(platform, placement, limit):
+    mesh: Any = SimpleNamespace(devices=np.array([SimpleNamespace(platform=platform)]))
+    recipe: Any = SimpleNamespace(mesh=mesh)
+    shapes: Any = SimpleNamespace(placement=placement)
+    assert calls_in_flight(recipe, shapes, 1) == limit
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import io
 
 import pytest
 from dataset_specs import SMALL_IMAGES
-from made_logs import one_attempt
+from made_logs import one_attempt, recompiling_run
 from rich.console import Console
 
 from dawnjax.closing_table import closing_table
@@ -121,3 +121,12 @@ def test_the_closing_table_says_how_many_cores_a_cpu_is():
     # Processes of one machine see the same cores: they are not added up.
     assert row([8, 2], num_processes=2) == "2 process(es), 2 or 8 cores seen by each"
     assert row([2], platform="gpu") == "1 process(es)"
+
+
+def test_the_closing_table_says_where_compilation_lies_and_has_the_goodput():
+    value, note = shown(recompiling_run().events)["compilation"]
+    assert value == "8.000 s"
+    assert "; 5.000 s before run_start, not in the time to accuracy; 3.000 s in it, after" in note
+    value, note = shown(one_attempt().events)["goodput"]
+    assert value == "17.9 %"  # 2.5 s of 14
+    assert note == "steps that were kept, of 14 s; compile 5 s, setup 3 s, evaluation 1.50 s"

@@ -12,7 +12,7 @@ from rich.progress import Progress
 
 from dawnjax.call_queue import CallQueue
 from dawnjax.config.experiment_modules import load_experiment
-from dawnjax.progress import Display, coarse_evaluation, late_evaluation
+from dawnjax.progress import Display, TimeToLastStep, coarse_evaluation, late_evaluation
 
 
 class Terminal(io.StringIO):
@@ -41,6 +41,21 @@ def test_a_live_line_has_the_phase_and_what_is_known_of_the_run(monkeypatch):
     assert "best top_1_accuracy 0.5000 of 0.9915" in line.description
     total = load_experiment("digits").num_steps(SMALL_IMAGES)
     assert (line.completed, line.total) == (20, total)
+
+
+@pytest.mark.parametrize(
+    "phase, completed, said",
+    [("train", 60, "0:00:04 to the last step"), ("train", 100, ""), ("eval", 60, "")],
+)
+def test_the_line_has_no_time_left_where_none_is_known(phase, completed, said):
+    """An evaluation of seconds stood beside no time left."""
+    now = [0.0]
+    live = Progress(TimeToLastStep(), get_time=lambda: now[0])
+    task = live.add_task("", total=100, phase=phase)
+    for step in range(0, completed + 1, 10):
+        now[0] = step / 10
+        live.update(task, completed=step)
+    assert TimeToLastStep().render(live.tasks[0]).plain == said
 
 
 def test_a_reader_that_is_gone_ends_no_run(monkeypatch):
