@@ -154,6 +154,8 @@ def test_the_command_says_what_it_did_not_take(tmp_path, capsys):
         ("16 * 8 * Tesla-V100(ModelArts Service)", "GPU", (128, 16)),
         ("1 K80 / 61 GB / 4 CPU (Amazon EC2 [p2.xlarge])", "GPU", (1, 1)),
         ("128 nodes with Xeon Platinum 8124M (Amazon EC2 [c5.18xlarge])", "CPU", (0, 128)),
+        ("64 * V100 (8 machines - AWS p3.16xlarge)", "GPU", (64, 8)),
+        ("1 TPUv2", "TPU", (4, 1)),
         ("1/4 of a TPUv2 Pod", "TPU", (None, None)),
         ("GCP n1-standard-2, Cloud TPU", "TPU", (4, 1)),
         # As an export of ours has them.

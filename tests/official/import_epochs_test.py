@@ -39,10 +39,12 @@ def blocks(*firsts: float, count: float = 1) -> list[str]:
 # Source of the values, benchmark, round, labels of the evaluations, what has begun, epochs.
 LABELLED = [
     ("NVIDIA/tyche_ngpu256_ngc25.03_dgl", "rgat", "v5.0", [0.05, 0.1, 2.25], epochs(1, 2, 3), 2.25),
+    ("NVIDIA/eos_n64_ngc24.04_dgl", "gnn", "v4.0", [0.05, 0.1, 2.3], epochs(1, 2, 3), 2.3),
     ("ASUSTeK/ESC_N8_E11", "retinanet", "v5.0", [1, 2, 3, 4], epochs(0, 1, 2, 3, 4), 4),
     ("Google/cloud-tpu-v4-4096-TF", "ssd", "v2.0", [1, 2, 9], blocks(0, 1, 8), 9),
     ("ASUSTeK/ESC8000A-E11-8xA100", "maskrcnn", "v2.1", [1, 2, 3], epochs(1, 2, 3, 4), 3),
     ("Google/tpu-v3-128", "mask", "v0.6", [0, 1, 2], blocks(0, 1, 2, 3), 3),
+    ("Google/tpu-v3-1024", "gnmt", "v0.6", [1, 2, 3], epochs(1, 2, 3, 4, 5, 6), 3),
     ("Google/tpu-v3-32-TF2.0", "resnet", "v0.7", [2, 6, 10], blocks(0, 3, 7, count=4), 11),
     ("Google/tpu-v3-8192-TF", "resnet", "v0.7", [4, 8], blocks(0, 4, count=4), 8),
     # Its blocks claim 4 epochs, and begin every 3.
@@ -55,6 +57,9 @@ LABELLED = [
     ("ASUSTeK/ESC8000A-E11-8xA100", "unet3d", "v2.1", [1000, 1020, 2200], blocks(1, 20), 2200),
     ("ASUSTeK/ESC-N8-E11", "unet3d", "v3.1", [168_000, 171_360, 420_000], blocks(168), 2500),
     ("ASUSTeK/ESC8000A-E11-8xA100", "bert", "v2.1", [150_080, 2_700_096], epochs(0), NONE),
+    ("NVIDIA/dgx2h_ngc20.06_pytorch", "bert", "v0.7", [1, 1], epochs(1), NONE),
+    ("NVIDIA/dgxa100_ngc22.04", "minigo", "v2.0", [1, 2, 43], epochs(18, 19, 66), NONE),
+    ("Intel-HabanaLabs/Gaudi2-N32", "gpt3", "v3.0", [50_331_648, 100_663_296], blocks(0), NONE),
 ]
 
 
@@ -78,8 +83,11 @@ def test_epochs_by_the_benchmarks_rule(source, benchmark, round_name, labels, be
 # Source of the values, benchmark, round, `samples_count`, `train_samples`, epochs.
 SAMPLED = [
     ("AMD/MI300X_EPYC_9575F", "llama2_70b_lora", "v5.0", 3072, 3901, 0.78749),
+    ("NVIDIA/hsg_ngpu1152_ngc25.09", "flux1", "v5.1", 11_819_520, 1_099_776, 10.74721),
+    ("ASUSTeK/ESC_N8_E11", "stable_diffusion", "v5.0", 2_048_000, 6_513_144, 0.31444),
     ("Intel-HabanaLabs/HLS-Gaudi2-N8", "stable_diffusion", "v3.1", 512_000, 1, NONE),
     ("NVIDIA/tyche_ngpu256_ngc25.04", "llama31_405b", "v5.0", 276_864, 1_574_207_408, NONE),
+    ("AMD/MI350X_EPYC_9575F", "llama31_8b", "v5.1", 172_000, 172_032, NONE),
 ]
 
 

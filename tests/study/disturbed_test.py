@@ -10,6 +10,7 @@ from made_studies import made_study
 from dawnjax.__main__ import main
 from dawnjax.report.studies import studies_sections
 from dawnjax.runs.log import read_events
+from dawnjax.study.design import StudyFolder
 from dawnjax.study.figures import figures
 from dawnjax.study.reading import trials_over
 from dawnjax.study.text import text_of
@@ -117,6 +118,21 @@ def test_a_gate_of_disturbed_trials_alone_decides_nothing(folders, capsys):
         assert answer["result"]["decision"]["decision"] == "more_trials"
         assert answer["result"]["decision"]["trials_needed"] is None
         assert answer["reasons"] == said and answer["next"] == []
+
+
+def test_a_gate_on_a_study_at_a_time_does_not_pass_on_disturbed_trials(tmp_path, capsys):
+    times: list[float | None] = [10.0, 15.0, 10.0, 15.0, 10.0]
+    study, arms, ordered = made_study(tmp_path, {"3": times, "4": [*times]})
+    StudyFolder(tmp_path).write(study, arms)
+    gate = ["compare", str(tmp_path), "--at=seconds=10", "--fail_if_worse_by=0.9", "--json"]
+    for is_disturbed in (False, True):
+        assert main(gate) == (7 if is_disturbed else 0)
+        reasons = json.loads(capsys.readouterr().out)["reasons"]
+        said = "num_epochs=4: every trial of B was disturbed: nothing is decided"
+        assert reasons == ([said] if is_disturbed else [])
+        for trial in ordered:
+            if trial.arm is arms[1] and trial.seed < 5:
+                disturb(trial.directory(tmp_path))
 
 
 def test_a_study_claims_no_more_without_disturbed_trials(tmp_path):
