@@ -1,5 +1,6 @@
-"""How a command ends: by a line where a person or other people's code is the reason."""
+"""How a command line is completed, and how it ends where other people's code is the reason."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -69,3 +70,25 @@ def test_an_interrupt_is_one_line_or_the_end_at_once(command, status, line):
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=60)[1] == line
     assert process.returncode == status
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("dawnjax tra", {"train "}),
+        ("dawnjax train connect_four", {"connect_four_selfplay "}),
+        ("dawnjax train digits --optimizer.base", {"--optimizer.base_learning_rate "}),
+        ("dawnjax train digits --data_placement=d", {"--data_placement=device "}),
+    ],
+)
+def test_a_line_is_completed(line, offered, tmp_path):
+    pytest.importorskip("argcomplete")
+    out = tmp_path / "offered"
+    asked = {
+        "_ARGCOMPLETE": "1",
+        "_ARGCOMPLETE_STDOUT_FILENAME": str(out),
+        "_ARGCOMPLETE_IFS": "\n",
+    }
+    asked |= {"COMP_LINE": line, "COMP_POINT": str(len(line)), "_ARGCOMPLETE_SHELL": "bash"}
+    subprocess.run([sys.executable, "-m", "dawnjax"], env={**os.environ, **asked}, check=True)
+    assert {*out.read_text().split("\n")} == offered

@@ -1,8 +1,15 @@
-"""Peaks of devices: known ones by JAX's own names, unknown ones refused."""
+"""Peaks and prices of devices: known ones by JAX's own names, and a source in each row."""
+
+from pathlib import Path
 
 import pytest
 
+import dawnjax
+from dawnjax import records
+from dawnjax.errors import ConfigError
+from dawnjax.machine import hardware, prices
 from dawnjax.machine.hardware import devices, executed_dtype, find_device
+from dawnjax.machine.prices import PRICES, TERMS, UNITS
 
 
 @pytest.mark.parametrize(
@@ -131,3 +138,57 @@ def test_float32_is_multiplied_in_what_the_device_multiplies_in():
     assert executed_dtype("cpu", "f32") == "float32"
     assert executed_dtype("gpu", "bf16", "NVIDIA H200") == "bfloat16"
     assert executed_dtype("gpu", "f8e4m3fn", "NVIDIA H200") == "float8"
+
+
+def test_every_price_has_its_source_and_day_and_a_known_device():
+    names = {device.name for device in hardware.devices()}
+    for price in PRICES:
+        assert price.source and prices.parse_date(price.date) and price.usd_per_hour > 0
+        assert price.unit in UNITS and price.terms in TERMS and price.seller
+        assert price.device in names | {""}
+        # A device without its number could not be priced, and would be left out in silence.
+        assert bool(price.device) == bool(price.accelerators) or price.unit == "accelerator"
+
+
+def test_a_chip_of_a_host_costs_its_part():
+    by_name = {price.described: price for price in prices.of_device("H100 SXM5")}
+    host = by_name["Amazon EC2 p5.48xlarge, on demand, 2026-11-09"]
+    assert host.usd_per_accelerator_hour == pytest.approx(55.04 / 8)
+    each = [price.usd_per_accelerator_hour for price in by_name.values()]
+    assert (min(each), max(each)) == (3.85, 12.29)
+    assert {price.terms for price in prices.of_device("Cloud TPU v5e")} == {"on demand", "spot"}
+    assert prices.of_device("no such device") == ()
+
+
+PACKAGE = Path(dawnjax.__file__).parent
+TABLES = sorted(path for path in PACKAGE.rglob("*.csv"))
+
+
+@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.name)
+def test_every_row_names_its_source(path):
+    rows = [row for _, row in records.csv_rows(path, ("source",))]
+    assert rows
+    # No row twice: of two prices or peaks for one thing only one can be right.
+    assert len({tuple(row.values()) for row in rows}) == len(rows)
+
+
+def test_a_fault_names_the_file_and_the_line(tmp_path):
+    path = tmp_path / "made.csv"
+    path.write_text("name,value,source\na,1,here\n\nb,2,\n")
+    rows = records.csv_rows(path, ("name", "source"))
+    assert next(rows) == (f"{path}:2", {"name": "a", "value": "1", "source": "here"})
+    with pytest.raises(ConfigError, match=r"made\.csv:4: source is empty"):
+        next(rows)
+    path.write_text("name,value\na,1\n")
+    with pytest.raises(ConfigError, match="lacks the column source"):
+        list(records.csv_rows(path, ("name", "source")))
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="cannot read"):
+        list(records.csv_rows(path, ("name",)))
+
+
+def test_a_pattern_takes_whole_names_of_devices():
+    # A space or a hyphen may stand before a GPU's name, nothing before a TPU's.
+    assert find_device("TPU v5e")[0] == find_device("TPU v5 lite")[0] is not None
+    assert find_device("Cloud TPU v5e")[0] is None and find_device("TPU v5e pod")[0] is None
+    assert find_device("GB200")[0] is not None and find_device("XB200")[0] is None

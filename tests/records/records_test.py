@@ -1,8 +1,11 @@
 """The way in and out of our files: typed, bounded, whole or not at all, past no link."""
 
+import ast
 import dataclasses
 import errno
 import fcntl
+import json
+import math
 import os
 from pathlib import Path
 from typing import Literal
@@ -189,3 +192,50 @@ def test_a_file_system_without_locks_is_no_other_process(number, tmp_path, monke
         assert "is on a file system without locks" in capsys.readouterr().err
     for fd in (first, second):
         os.close(fd)
+
+
+def test_a_home_that_is_known_takes_the_place_of_the_tilde(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert records.path_of("~/runs") == records.in_home("~/runs") == tmp_path / "runs"
+
+
+def test_the_home_of_nobody_stays_as_it_is_written():
+    assert records.path_of("~no-such-user/runs") == Path("~no-such-user/runs")
+
+
+@pytest.mark.parametrize("home", ["", "here"])
+def test_a_home_that_is_no_place_keeps_no_cache(monkeypatch, home):
+    monkeypatch.setenv("HOME", home)
+    with pytest.raises(RunError, match="set HOME"):
+        records.in_home("~/.cache")
+    with pytest.raises(RunError, match="set HOME"):
+        records.in_home("~no-such-user/.cache")
+
+
+PACKAGE = Path(__file__).resolve().parents[2] / "dawnjax"
+
+
+def test_numbers_that_json_lacks_become_null():
+    told = {"a": [1.5, math.inf, (math.nan, -math.inf)], "b": {"c": math.nan}, "d": True}
+    text = records.json_text(told, indent=1)
+    assert json.loads(text) == {"a": [1.5, None, [None, None]], "b": {"c": None}, "d": True}
+    assert records.json_text({"a": 0.1}) == '{"a": 0.1}'
+
+
+def test_no_module_prints_json_by_another_function():
+    printed = []
+    for folder, _, names in os.walk(PACKAGE, followlinks=True):
+        for name in names:
+            # A file that people copy imports nothing of ours.
+            if not name.endswith(".py") or name == "log_lines.py":
+                continue
+            for call in ast.walk(ast.parse(Path(folder, name).read_text())):
+                if isinstance(call, ast.Call) and _name(call) in ("print", "write", "echo"):
+                    inner = (node for node in ast.walk(call) if isinstance(node, ast.Call))
+                    if any(_name(node) in ("dumps", "dump") for node in inner):
+                        printed.append(f"{folder}/{name}:{call.lineno}")
+    assert not printed
+
+
+def _name(call: ast.Call) -> str:
+    return getattr(call.func, "attr", getattr(call.func, "id", ""))

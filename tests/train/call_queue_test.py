@@ -1,4 +1,4 @@
-"""Calls in flight: how many, for how long, and what they say."""
+"""Calls in flight: how many, for how long, what they say, and those that make examples."""
 
 import functools
 import math
@@ -13,10 +13,13 @@ import pytest
 from dawnjax import call_queue
 from dawnjax.attempt import Attempt
 from dawnjax.call_queue import CallMetrics, CallQueue, step_statistics
+from dawnjax.generations import Generations
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.stepper import Stepper, calls_in_flight
 from dawnjax.stops import Stops, Wish
+from dawnjax.tasks.generation import CALLS
+from dawnjax.tasks.self_play import SelfPlay
 from dawnjax.train import train_until
 
 
@@ -196,3 +199,35 @@ def test_norms_stand_beside_the_losses(device):
     assert first == (1, 0.1, 3.0)
     assert second[:2] == (2, 2.5) and math.isnan(second.gradient_norm or 0)
     assert latest is not None and latest[0].tolist() == pytest.approx([0.1, 2.5])
+
+
+@pytest.mark.parametrize(
+    ("step", "done", "phase", "since"),
+    [
+        # Four steps a generation, which takes a match and three moves; the first has no match.
+        (0, 1, "self_play", 0),
+        (0, 3, "self_play", 2),
+        (0, 4, "", 3),
+        (1, 4, "", 0),
+        (4, 4, "gating", 0),
+        (4, 5, "self_play", 1),
+        (4, 8, "", 4),
+        (5, 8, "", 0),
+    ],
+)
+def test_calls_are_counted_since_the_newest_step(step, done, phase, since):
+    task = SelfPlay(gating_games=2, moves=3)
+    experiment = SimpleNamespace(task=task, epoch_of_step=lambda step, spec: step / 4)
+    recipe = SimpleNamespace(experiment=experiment, spec=None)
+    generations = Generations(recipe, {}, {CALLS: done})  # pyright: ignore[reportArgumentType]
+    assert generations.next_phase(step) == phase
+    assert generations.calls_since(step) == since
+
+
+def test_other_tasks_make_no_calls():
+    recipe = SimpleNamespace(
+        experiment=SimpleNamespace(task=None, epoch_of_step=lambda step, spec: step / 4), spec=None
+    )
+    generations = Generations(recipe, {}, {})  # pyright: ignore[reportArgumentType]
+    assert [generations.next_phase(step) for step in (0, 4)] == ["", ""]
+    assert [generations.calls_since(step) for step in (0, 5)] == [0, 0]

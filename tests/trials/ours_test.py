@@ -1,4 +1,4 @@
-"""Run directories as entries: grouped by experiment and system, failures counted."""
+"""Run directories as entries: which may be pooled, grouped by system, failures counted."""
 
 import dataclasses
 import json
@@ -14,6 +14,7 @@ from dawnjax.config.run_options import RunOptions
 from dawnjax.errors import ConfigError, RunError
 from dawnjax.official import exported_run
 from dawnjax.report import tables
+from dawnjax.report.pooled import pooled
 from dawnjax.runs.log import read_events
 from dawnjax.runs.stages import make_spans
 from dawnjax.trials import ours
@@ -368,3 +369,36 @@ def test_a_second_target_is_part_of_what_was_reached(tmp_path):
     assert [entry.target.others for entry in entries] == [(), (second,)]
     with pytest.raises(ConfigError, match=r"0.9 and top_5_accuracy at least 0.99.* cannot be ran"):
         leaderboard(entries, "x")
+
+
+ON_CPU = {"platform": "cpu", "device_kind": "cpu", "cores": 2}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "why"),
+    [
+        ({}, {"identity": "b"}, "its experiment has the identity b, not identity"),
+        (
+            {},
+            {"options": {"gradient_norm": True}},
+            "run options differ: gradient_norm=True",
+        ),
+        ({}, {"settings": {"jax_x": 1}}, "its run options differ: jax_x=1"),
+        ({}, {"num_devices": 16}, "it ran on 16 x tpu v4 on 2 hosts, not on 8 x"),
+        ({}, {"device_kind": "tpu v5"}, "it ran on 8 x tpu v5 on 2 hosts, not on 8 x tpu v4"),
+        ({}, {"mesh": {"data": 4, "fsdp": 2}}, "it ran with mesh=4 data x 2 fsdp, not 8 data"),
+        ({}, {"platform": "gpu"}, "it ran with platform=gpu, not tpu"),
+        (ON_CPU, {**ON_CPU, "cores": 1}, "cpu (1 core a host) on 2 hosts, not on 8 x cpu (2 cores"),
+    ],
+)
+def test_runs_that_differ_in_more_than_their_seed_are_never_pooled(tmp_path, first, second, why):
+    runs = [
+        ours.read_run(write_run(tmp_path / name, seed=seed, **fields))
+        for seed, (name, fields) in enumerate({"a": first, "b": first, "c": second}.items())
+    ]
+    alike, differ = runs[1].made.difference(runs[0].made), runs[2].made.difference(runs[0].made)
+    assert not alike and why in differ
+    entries = ours.entries_of(runs)
+    assert sorted(len(entry.trials) for entry in entries) == [1, 2]
+    assert entries[0].source != entries[1].source
+    assert sorted(len(group) for _, group in pooled(runs)) == [1, 2]
