@@ -130,22 +130,35 @@ def test_the_figures_are_those_of_pycocotools(kind):
         assert ours[name] == pytest.approx(value, abs=1e-12), name
 
 
-def test_all_found_is_one_and_none_found_is_zero():
-    truth = Objects(
+def one_object(corners, area):
+    """An image of 100 pixels a side with one object of class 1."""
+    left, top, right, bottom = corners
+    return Objects(
         sizes=np.array([[100, 100]], np.int32),
         ends=np.array([1]),
-        boxes=np.array([[10.0, 10, 20, 20]]),
-        areas=np.array([400.0]),
+        boxes=np.array([[left, top, right - left, bottom - top]], np.float64),
+        areas=np.array([area]),
         classes=np.array([1], np.int32),
         crowd=np.zeros(1, bool),
         names=("a",),
     )
+
+
+def test_all_found_is_one_and_none_found_is_zero():
+    truth = one_object((10, 10, 30, 30), area=400.0)
     perfect = scores(truth, np.array([[[0.1, 0.1, 0.3, 0.3, 0.9, 1]]]))
     # The only object is small: no other size has figures.
     wanted = ("ap", "ap_50", "ap_75", "ap_small", "ar_1", "ar_10", "ar_100", "ar_small")
     assert perfect == pytest.approx({f"box_{name}": 1.0 for name in wanted})
     nothing = scores(truth, np.zeros((1, 5, 6)))
     assert nothing == {f"box_{name}": 0.0 for name in wanted}
+
+
+def test_a_size_is_that_of_the_stated_area():
+    # A mask of 900 pixels in a box of 10,000: a small object.
+    truth = one_object((0, 0, 100, 100), area=900.0)
+    found = scores(truth, np.array([[[0.0, 0, 1, 1, 0.9, 1]]]))
+    assert found["box_ap_small"] == pytest.approx(1) and "box_ap_large" not in found
 
 
 def test_hotcoco_that_is_not_installed_is_one_line(monkeypatch):
