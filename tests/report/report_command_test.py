@@ -63,6 +63,10 @@ def test_the_command_writes_inside_out_and_deletes_nothing(tmp_path, capsys):
     assert not list(out.rglob("*.part"))
     document = json.loads((out / "tables" / "stability.json").read_text())
     assert document["rows"][0]["trials"] == 5
+    (out / "tables").rename(tmp_path / "elsewhere")
+    (out / "tables").symlink_to(tmp_path / "elsewhere")
+    assert run_command("report", [str(source), f"--out={out}"]) == 2
+    assert "tables is a link or a file, not a directory" in capsys.readouterr().err
 
 
 @pytest.mark.compiles
