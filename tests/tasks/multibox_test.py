@@ -105,6 +105,13 @@ def test_of_two_objects_that_claim_one_box_the_later_has_it():
     np.testing.assert_allclose(matched.corners[0], objects[1])
 
 
+def test_a_box_is_matched_by_more_than_the_least_overlap():
+    # The object covers the first box whole, and shares a half with the second.
+    defaults, objects = jnp.array([[0.0, 0, 1, 1], [0, 0, 1, 0.5]]), jnp.array([[0.0, 0, 1, 1]])
+    for least, classes in ((0.5, [3, 0]), (0.49, [3, 3])):
+        assert multibox.match(defaults, objects, jnp.array([3]), least).classes.tolist() == classes
+
+
 def test_an_image_without_objects_has_no_loss_and_no_gradient():
     defaults, truth, labels, codes, logits = made_images(3)
     labels[1], truth[1] = 0, 0

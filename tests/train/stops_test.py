@@ -89,3 +89,19 @@ def test_the_first_signal_asks_and_a_second_ctrl_c_ends_at_once(sent, status, pr
     )
     assert (done.returncode, done.stdout.split()) == (status, printed), done.stderr
     assert done.stderr == f"dawnjax: {sent[0][0]}: saving and stopping after this step\n"
+
+
+@pytest.mark.processes
+def test_a_lost_terminal_is_no_reason_not_to_save():
+    """The kernel sends SIGHUP, and nobody reads the line that would say so."""
+    reader, terminal = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(sent=[(int(signal.SIGHUP), 0)])],
+        stdout=subprocess.PIPE,
+        stderr=terminal,
+        text=True,
+        env=os.environ | {"JAX_PLATFORMS": "cpu"},
+    )
+    os.close(terminal)
+    assert (done.returncode, done.stdout.split()) == (0, ["INTERRUPT", "True"])
