@@ -77,29 +77,49 @@ def results_of_v6_0(files: Files) -> Rows:
     return [predictions.HEAD, *(predictions.cells(row) for row in rows)]
 
 
+ALIKE = 1.05
+"""Ratio of two figures of memory up to which a table shows one of them."""
+
+
 def plan_memory(files: list[tuple[str, Record]]) -> Rows:
-    """Memory of each experiment's train step on each chip, or why it is not known."""
-    cells: dict[tuple[str, str], dict[str, list[tuple[str, str]]]] = {}
+    """Memory of each experiment's train step on each chip by the newest JAX, or why it is unknown.
+
+    Another version's figure stands beside it where they are not alike.
+    """
+    cells: dict[tuple[str, str], dict[str, dict[str, Record]]] = {}
     for name, record in files:
         for row in record["rows"]:
             chip, _, devices = row["system"].partition(":")
             of_chips = cells.setdefault((row["experiment"], devices), {})
-            cell = (_memory_cell(row), name.removeprefix("plan_memory_"))
-            of_chips.setdefault(chip, []).append(cell)
-    newest = files[-1][0].removeprefix("plan_memory_")
+            of_chips.setdefault(chip, {})[name.removeprefix("plan_memory_jax_")] = row
     chips = sorted({chip for of_chips in cells.values() for chip in of_chips})
     rows = [
-        [f"`{experiment}`", devices, *(_versions(of.get(chip, []), newest) for chip in chips)]
+        [f"`{experiment}`", devices, *(_versions(of.get(chip, {})) for chip in chips)]
         for (experiment, devices), of in sorted(cells.items())
     ]
     return [["experiment", "devices", *chips], *rows]
 
 
-def _versions(found: list[tuple[str, str]], newest: str) -> str:
-    """Cells of a step by each JAX that compiled it; one where they are alike."""
-    if len(found) == 1 and found[0][1] != newest:
-        return f"{found[0][0]} ({found[0][1].replace('_', ' ')})"
-    return "; ".join(dict.fromkeys(cell for cell, _ in found)) or "not tried"
+def _versions(found: dict[str, Record]) -> str:
+    """Cell of a step by the newest JAX, and of others that differ."""
+    if not found:
+        return "not tried"
+    *others, newest = found
+    last = found[newest]
+    differ = [
+        f"jax {version}: {_memory_cell(found[version])}"
+        for version in others
+        if not _alike(found[version], last)
+    ]
+    return _memory_cell(last) + (f" ({', '.join(differ)})" if differ else "")
+
+
+def _alike(one: Record, other: Record) -> bool:
+    if "reason" in one or "reason" in other:
+        return "reason" in one and "reason" in other
+    ratio = one["num_bytes"] / other["num_bytes"]
+    same_kind = bool(one["recomputed"]) == bool(other["recomputed"])
+    return same_kind and 1 / ALIKE <= ratio <= ALIKE
 
 
 def _memory_cell(row: Record) -> str:
