@@ -165,6 +165,9 @@ def test_a_compiler_ends_with_its_parent(monkeypatch, tmp_path):
     (package / "worker.py").write_text(STUB)
     answer = compiled.answer_of_compiler({}, parse_system("v3:8"))
     assert answer["seen"] == ["v3:2x2", signal.SIGKILL, True, True]
+    (package / "worker.py").write_text("import os; os.abort()")
+    with pytest.raises(RunError, match="^SIGABRT ended the compiler's process$"):
+        compiled.answer_of_compiler({}, parse_system("v3:8"))
 
 
 @pytest.mark.parametrize("price", ["v9:1", "v3:0"])

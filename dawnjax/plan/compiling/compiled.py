@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,15 +92,12 @@ def compiled(
       RunError: They cannot be compiled, or do not fit; one line says why.
     """
     name = _name_of(identity, system)
-    try:
+    # Nothing is kept, it is damaged, or nothing can be kept: there is no home directory.
+    with suppress(OSError, RunError, ValueError):
         return records.read_json(records.in_home(CACHE_DIR) / name, Programs)
-    except (OSError, RunError, ValueError):
-        pass  # nothing is kept, it is damaged, or nothing can be kept: there is no home directory
     answer = answer_of_compiler({"argv": list(argv)}, system, watch)
-    try:
+    with suppress(RunError):
         records.write_json(records.in_home(CACHE_DIR) / name, answer, indent=None)
-    except RunError as error:
-        print(f"compiled programs are not kept: {error}", file=sys.stderr)
     return records.convert(answer, Programs)
 
 
@@ -129,10 +126,11 @@ def answer_of_compiler(
             finally:
                 children.send(child, signal.SIGKILL)  # and what it started and left
     lines = [line for line in out.decode(errors="replace").splitlines() if line.startswith("{")]
+    if child.returncode < 0:
+        raise RunError(f"{signal.Signals(-child.returncode).name} ended the compiler's process")
     if child.returncode or not lines:
-        said = [line for line in err.decode(errors="replace").splitlines() if line.strip()]
-        status = f"the compiler's process ended with status {child.returncode}"
-        raise RunError(f"{status}: {said[-1][:300]}" if said else status)
+        said = err.decode(errors="replace").strip().rpartition("\n")[2][:300]
+        raise RunError(f"the compiler's process ended with status {child.returncode}: {said}")
     answer = records.load_json(lines[-1])
     if "reason" in answer:
         raise RunError(answer["reason"])

@@ -119,8 +119,7 @@ def search(
     model = experiment.model
     if reason := why_unfit(experiment, spec):
         raise ConfigError(f"--search=mesh: {reason}")
-    # Epochs are counted anew from every shipped recipe, and a batch has hundreds of arrangements.
-    counted = functools.cache(counted)
+    counted = functools.cache(counted)  # slow, and a batch has hundreds of arrangements
     factors, moments = fitted(system.accelerator), moment_bytes_of(experiment, spec)
     shapes = list(meshes(model, spec, system.num_devices))
     found: list[Found] = []
