@@ -1,5 +1,6 @@
 """Four simulated CPU devices for every test, and the optional real data."""
 
+import atexit
 import gc
 import json
 import os
@@ -49,6 +50,9 @@ for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, lambda *_: None)
 
 jax.devices()  # reads the flags
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # JAX would give back the memory of every program, which takes a worker up to a minute.
+    atexit.register(os._exit, 0)
 
 # The same examples in each run of the tests, however long one takes on a busy machine.
 settings.register_profile(
