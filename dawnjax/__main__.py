@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "train": ("train", "train one trial of an experiment to its target quality"),
-    "record": ("record", "time whole runs as one program each, as CIFAR-10 speed records do"),
+    "record": (
+        "record",
+        "time whole runs as one program each; their time is not a time to accuracy",
+    ),
     "list": ("list_experiments", "list the experiments: task, target, data, results so far"),
     "new": ("new", "write a complete experiment file of your own to start from"),
     "runs": ("runs", "list your own runs in a folder: target, state, time to accuracy"),

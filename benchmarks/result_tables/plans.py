@@ -92,31 +92,31 @@ def plan_memory(files: list[tuple[str, Record]]) -> Rows:
             chip, _, devices = row["system"].partition(":")
             of_chips = cells.setdefault((row["experiment"], devices), {})
             of_chips.setdefault(chip, {})[name.removeprefix("plan_memory_jax_")] = row
+    newest = files[-1][0].removeprefix("plan_memory_jax_")
     chips = sorted({chip for of_chips in cells.values() for chip in of_chips})
     rows = [
-        [f"`{experiment}`", devices, *(_versions(of.get(chip, {})) for chip in chips)]
+        [f"`{experiment}`", devices, *(_versions(of.get(chip, {}), newest) for chip in chips)]
         for (experiment, devices), of in sorted(cells.items())
     ]
     return [["experiment", "devices", *chips], *rows]
 
 
-def _versions(found: dict[str, Record]) -> str:
-    """Cell of a step by the newest JAX, and of others that differ."""
-    if not found:
-        return "not tried"
-    *others, newest = found
-    last = found[newest]
-    differ = [
-        f"jax {version}: {_memory_cell(found[version])}"
-        for version in others
-        if not _alike(found[version], last)
+def _versions(found: dict[str, Record], newest: str) -> str:
+    """Cell of a step by the newest JAX, and of others that differ or stand alone."""
+    last = found.get(newest)
+    others = [
+        f"jax {version}: {_memory_cell(row)}"
+        for version, row in found.items()
+        if version != newest and (last is None or not _alike(row, last))
     ]
-    return _memory_cell(last) + (f" ({', '.join(differ)})" if differ else "")
+    cell = "not tried" if last is None else _memory_cell(last)
+    return cell + (f" ({', '.join(others)})" if others else "")
 
 
 def _alike(one: Record, other: Record) -> bool:
     if "reason" in one or "reason" in other:
-        return "reason" in one and "reason" in other
+        # Of two refusals the kind counts, not the figures in them.
+        return one.get("reason", "").split(":")[0] == other.get("reason", "").split(":")[0]
     ratio = one["num_bytes"] / other["num_bytes"]
     same_kind = bool(one["recomputed"]) == bool(other["recomputed"])
     return same_kind and 1 / ALIKE <= ratio <= ALIKE
