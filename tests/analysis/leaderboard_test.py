@@ -9,12 +9,7 @@ from official_figures import dawnbench_rows
 
 from dawnjax.analysis.cost import system_price
 from dawnjax.analysis.counts import count
-from dawnjax.analysis.leaderboard import (
-    benchmarks,
-    leaderboard,
-    ranking_seconds,
-    targets,
-)
+from dawnjax.analysis.leaderboard import benchmarks, leaderboard, ranking_seconds, targets
 from dawnjax.errors import ConfigError
 from dawnjax.machine.prices import Price, read_prices
 from dawnjax.trials.group import Entry, Inference

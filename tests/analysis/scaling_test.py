@@ -6,12 +6,7 @@ import pytest
 from made_entries import entry_of, make_entry, make_trial
 from official_figures import RESNET_1, RESNET_80
 
-from dawnjax.analysis.scaling import (
-    scaling,
-    seconds_of,
-    series,
-    speedup,
-)
+from dawnjax.analysis.scaling import scaling, seconds_of, series, speedup
 from dawnjax.report.systems import scaling_table
 from dawnjax.trials.target import Target
 

@@ -23,7 +23,11 @@ def record(ours, theirs, **environment):
     facts = {"processor": "Some", "cores": 2, "versions": {}, "date": "2026-01-02", **environment}
     sides = {"dawnjax": ours, "pytorch": theirs}
     told = {
-        side: {"num_reached": len(trials), "num_trials": len(trials), "trials": trials}
+        side: {
+            "num_reached": sum(one["reached"] for one in trials),
+            "num_trials": len(trials),
+            "trials": trials,
+        }
         for side, trials in sides.items()
     }
     return {"environment": facts, **told}
@@ -54,6 +58,10 @@ def test_disturbed_trials_are_named_and_the_ratio_is_given_without_them():
     old = [{**one, "machine": {}} for one in ours]
     assert "load during the trials not recorded" in next(against_pytorch(record(old, old)))[2]
     assert list(compared.trial_ratios(old, old))[0] == "time to accuracy, s"
+    missed = [{**ours[0], "reached": False, "time_to_accuracy_seconds": None}, *ours[1:]]
+    first = next(against_pytorch(record(missed, theirs)))
+    assert first[2].startswith("5 of 6 and 6 of 6")
+    assert first[3] == "time to accuracy, s: no ratio, a trial did not reach"
 
 
 @pytest.mark.processes

@@ -23,10 +23,8 @@ from benchmarks.plan_accuracy.checks import (
     coverage,
 )
 from dawnjax.plan.decoders import step as decoder_step
-from dawnjax.plan.epochs import epochs
 from dawnjax.plan.epochs.caveats import KNOWN_ERRORS
-from dawnjax.plan.epochs.observations import convergence_points, observations, references
-from dawnjax.plan.steps import efficiency
+from dawnjax.plan.epochs.observations import observations, references
 from dawnjax.plan.steps.fitted import fitted_efficiency
 
 
@@ -113,50 +111,6 @@ def test_the_width_of_a_step_is_that_of_steps_without_their_family_or_chip():
         assert sum(held) >= 0.9 * len(held) > 60
     row = decoder_step.published_steps()[0]
     assert decoders.errors(row) != decoders.errors()
-
-
-def _errors():
-    """Distance and error of predictions of each reference point, by benchmark."""
-    found = defaultdict(list)
-    for name in references():
-        points = sorted(convergence_points(name, 1))
-        for place, point in enumerate(points):
-            below = [points[: count + 1] for count in range(place)]
-            above = [points[first:] for first in range(place + 1, len(points))]
-            between = [points[:place] + points[place + 1 :]] if below and above else []
-            for known in (*below, *above, *between):
-                curve = epochs.fit(known, point.target)
-                assert curve is not None
-                away = efficiency.octaves_outside(curve.batches, point.batch)
-                error = abs(math.log(curve.at(point.batch) / point.epochs))
-                found[name].append((away, error))
-    return found
-
-
-def _conformal(errors, least, most):
-    """Error that 9 of 10 further ones stay within: the smallest of them that leaves a tenth."""
-    here = sorted(error for away, error in errors if least < away <= most)
-    return here[math.ceil(0.9 * (len(here) + 1)) - 1]
-
-
-def test_the_width_outside_is_that_of_mlperf_s_errors_of_all_benchmarks():
-    """As `epochs.ERRORS` says; and those of other benchmarks hold for each benchmark."""
-    errors = _errors()
-    assert len(errors) >= 21
-    ends = [-1.0, *(most for most, _ in epochs.ERRORS)]
-    together = [pair for pairs in errors.values() for pair in pairs]
-    for least, (most, stated) in zip(ends, epochs.ERRORS, strict=False):
-        assert _conformal(together, least, most) == pytest.approx(stated, abs=0.02)
-    assert _conformal(together, 2, 3) == pytest.approx(epochs.ERROR_OF_3_OCTAVES, abs=0.02)
-    held = tried = 0
-    for name, pairs in errors.items():
-        others = [pair for other in errors if other != name for pair in errors[other]]
-        for least, most in zip(ends, ends[1:], strict=False):
-            bound = _conformal(others, least, most)
-            here = [error for away, error in pairs if least < away <= most]
-            held += sum(error <= bound for error in here)
-            tried += len(here)
-    assert tried > 500 and held >= 0.9 * tried, (held, tried)
 
 
 def test_reference_points_are_those_of_mlperf(test_data):

@@ -165,13 +165,6 @@ def test_a_task_on_each_of_two_nodes_makes_one_run(slurm, tmp_path, compile_cach
     assert result["status"] == "not_reached" and len(result["first_losses"]) == 2
 
 
-def test_a_shell_in_an_allocation_trains_alone(slurm, tmp_path, compile_cache):
-    environment, _ = slurm
-    allocate = ["salloc", "--nodes=2", "--ntasks-per-node=1", "--time=5", "--quiet"]
-    output(on_cpus(environment, 1), *allocate, *train(tmp_path / "run", compile_cache))
-    assert result_of(tmp_path / "run")["num_processes"] == 1
-
-
 def test_the_array_job_of_the_docs_runs_each_trial_of_a_study(slurm, tmp_path, compile_cache):
     environment, _ = slurm
     docs, out, job = ROOT / "docs" / "studies.md", tmp_path / "s", tmp_path / "job"

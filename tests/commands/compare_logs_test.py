@@ -23,20 +23,6 @@ def sides(tmp_path):
     return [f"{tmp_path}/a", f"{tmp_path}/b"]
 
 
-def test_times_to_a_target(tmp_path, capsys):
-    """A's loss, 2.99 + 1 / step and its noise, is at most 3.0101 at step 50 or 60, B's at 10."""
-    for name, mean in (("a", 3.0), ("b", 2.9)):
-        write_side(tmp_path / name, normal(mean, 0.002, 6))
-    sides = [f"{tmp_path}/a", f"{tmp_path}/b"]
-    found = told(capsys, "compare", *sides, "--target=3.0101")
-    assert found["verdict"]["word"] == "faster_if_all_reach"
-    assert found["a"]["reached"] == found["b"]["reached"] == 6
-    assert found["decision"]["decision"] == "keep" and found["decision"]["trials_needed"] is None
-    assert found["decision"]["effect"] == found["verdict"]["ratio"] < 1
-    assert main(["compare", *sides, "--target=3.0101", "--fail_if_slower_by=0.05"]) == 0
-    assert main(["compare", *sides[::-1], "--target=3.0101", "--fail_if_slower_by=0.05"]) == 6
-
-
 @pytest.mark.parametrize(
     ("budget", "said"),
     [
@@ -67,19 +53,6 @@ def test_qualities_at_a_budget(sides, capsys, budget, said):
     }
 
 
-def test_an_undecided_comparison_says_how_many_trials_may_do(tmp_path, capsys):
-    a = str(write_side(tmp_path / "a", normal(3.0, 0.1, 6)))
-    b = str(write_side(tmp_path / "b", normal(2.98, 0.1, 6, 1)))
-    found = told(capsys, "compare", a, b)
-    decision = found["decision"]
-    assert decision["decision"] == "more_trials" and decision["trials_needed"] > 100
-    assert main(["compare", a, b]) == 0
-    assert "decision: not decided; " in capsys.readouterr().out
-    equal = told(capsys, "compare", a, b, "--margin=1")
-    assert equal["decision"]["decision"] == "discard"
-    assert equal["qualities"][0]["word"] == "equivalent"
-
-
 def test_the_next_command_asks_the_same_again(tmp_path, capsys):
     a = str(write_side(tmp_path / "a", normal(3.0, 0.1, 6)))
     b = str(write_side(tmp_path / "b", normal(2.98, 0.1, 6, 1)))
@@ -103,28 +76,6 @@ def test_the_decision_has_the_figures_of_the_budget_that_decided_it(tmp_path, ca
     assert decision["effect"] == worse["difference"] == pytest.approx(0.5)
     assert decision["effect_of"] == "difference of val_loss at 20 steps, B less A"
     assert answer["reasons"] == [worse["why"]]
-
-
-def test_the_iso_quality_of_a_side_that_is_twice_as_fast(tmp_path, capsys):
-    for name, second, seed in (("a", 0.2, 1), ("b", 0.1, 2)):
-        write_side(tmp_path / name, normal(3.0, 1e-4, 6, seed), second=second)
-    found = told(capsys, "compare", f"{tmp_path}/a", f"{tmp_path}/b", "--at=end")
-    points = found["iso_quality"]["points"]
-    assert found["iso_quality"]["unit"] == "seconds"
-    middle = next(point for point in points if point["place"] == pytest.approx(10.0))
-    assert middle["low"] < middle["other"] < middle["high"]
-    assert middle["place"] / middle["other"] == pytest.approx(2.0, rel=0.02)
-
-
-def test_our_own_runs_at_a_budget(tmp_path, capsys):
-    """The accuracy is 0.5 before a run reaches its target."""
-    for name, seconds in (("a", 30), ("b", 10)):
-        for seed in range(5):
-            write_run(tmp_path / name / str(seed), seed=seed, seconds=seconds, losses=(seed + 1.0,))
-    sides = f"{tmp_path}/a", f"{tmp_path}/b"
-    found = told(capsys, "compare", *sides, "--at=seconds=10", "--at=steps=20")
-    assert [row["means"] for row in found["qualities"]] == [[0.5, 0.95]] * 2
-    assert {row["direction"] for row in found["qualities"]} == {"at_least"}
 
 
 def test_no_board_has_logs_beside_runs_of_ours(sides, tmp_path):

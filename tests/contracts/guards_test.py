@@ -7,13 +7,10 @@ import graphlib
 import itertools
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from made_runs import write_run
 
 from dawnjax.tasks.metric import KNOWN_METRICS
 
@@ -299,50 +296,3 @@ def test_no_file_imports_the_folders_under_their_second_name():
                 path,
                 name,
             )
-
-
-WITHOUT_JAX = [
-    "dawnjax",
-    "dawnjax.limits",
-    "dawnjax.text",
-    *(module for module in files() if module.startswith("dawnjax.runs.")),
-    "dawnjax.commands.check",
-    "dawnjax.commands.import_results",
-    "dawnjax.commands.export",
-    "dawnjax.analysis",
-    "dawnjax.analysis.paper",
-    "dawnjax.commands.report",
-    "dawnjax.report.contents",
-    "dawnjax.report.writing",
-    "dawnjax.commands.profile",
-    "dawnjax.machine.hardware",
-    "dawnjax.page.html",
-    "dawnjax.report.rooflines",
-    "dawnjax.profile.tables",
-    "dawnjax.profile.host_profile",
-]
-
-
-@pytest.mark.processes
-def test_reading_results_needs_no_jax_and_starts_no_machinery(tmp_path):
-    script = (
-        "import importlib, sys, threading\n"
-        "from pathlib import Path\n"
-        "from dawnjax.runs import log\n"
-        "from dawnjax.trials import from_log\n"
-        "events = log.read_events(log.log_path(Path(sys.argv[1])))\n"
-        "assert from_log.trial_of(events).reached\n"
-        "assert threading.active_count() == 1\n"
-        "for name in sys.argv[2:]:\n"
-        "    importlib.import_module(name)\n"
-        "    machinery = (f'dawnjax.cluster.{part}' for part in ('watchdog', 'processes'))\n"
-        "    for heavy in ('jax', 'flax', *machinery):\n"
-        "        assert heavy not in sys.modules, f'{name} imports {heavy}'\n"
-    )
-    # One process for all: what one module imports, a later one cannot take back.
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(write_run(tmp_path / "run")), *WITHOUT_JAX],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr

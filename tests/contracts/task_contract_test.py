@@ -107,7 +107,6 @@ def test_a_run_is_evaluated_answered_and_reported(name, trained, tmp_path, capsy
     if row.answered:
         assert main(["infer", run, f"--examples={row.num_answered}"]) == 0
         said = re.search(rf"{row.answered} (\d+)\.(\d+)", capsys.readouterr().out)
-        assert said is not None
         # As printed; one device may move the last bit of what is rounded.
         rounding = 0.5 * 10.0 ** -len(said[2]) + 1e-6
         assert float(f"{said[1]}.{said[2]}") == pytest.approx(last[row.answered], abs=rounding)

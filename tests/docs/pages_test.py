@@ -1,9 +1,6 @@
 """The pages of the docs: tables equal the result files, and links lead somewhere."""
 
-import json
 import re
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -30,7 +27,10 @@ SHOWN = set(re.findall(r"<!-- table (\w+) -->", "".join(page.read_text() for pag
 def test_tables_hold_what_the_result_files_hold(page):
     text = page.read_text()
     assert text.count("<!-- table ") == text.count(tables.END)
-    assert tables.filled(text) == text, "python -m benchmarks tables writes it anew"
+    emptied = re.sub(
+        rf"(<!-- table \w+ -->\n).*?{tables.END}", rf"\1{tables.END}", text, flags=re.S
+    )
+    assert tables.filled(emptied) == text, "python -m benchmarks tables writes it anew"
 
 
 def test_the_citation_names_the_version():
@@ -59,27 +59,6 @@ def test_every_result_file_is_in_a_table_of_a_page():
     assert shown == set(result_files.RESULTS.glob("*.json"))
 
 
-def test_a_table_says_that_a_trial_missed(tmp_path, monkeypatch):
-    facts = {"date": "2026-01-02", "processor": "Some Processor", "cores": 2, "load_before": 3.5}
-    reached = {"reached": True, "train_seconds": 1.0, "epochs": 4.0, "seed": 0}
-    reached |= {"time_to_accuracy_seconds": 2.0, "total_seconds_to_accuracy": 3.0}
-    missed = {**reached, "reached": False, "time_to_accuracy_seconds": None}
-    ours, theirs = [reached, missed], [reached, reached]
-    record = {"environment": {**facts, "versions": {"jax": "0.10.2"}}}
-    record |= {
-        side: {"num_trials": 2, "num_reached": sum(t["reached"] for t in trials), "trials": trials}
-        for side, trials in (("dawnjax", ours), ("pytorch", theirs))
-    }
-    (tmp_path / "squad_pytorch.json").write_text(json.dumps(record))
-    monkeypatch.setattr(result_files, "RESULTS", tmp_path)
-    text = tables.filled("<!-- table squad_pytorch -->\nold\n<!-- end of table -->\nafter")
-    assert "| 2 cores of Some, load 3.5 before |" in text
-    assert "1 of 2 and 2 of 2" in text
-    assert "time to accuracy, s: no ratio, a trial did not reach" in text
-    assert text.endswith("From `squad_pytorch.json`.\n<!-- end of table -->\nafter")
-    assert "old" not in text
-
-
 def anchors(page: Path) -> set[str]:
     """Names of a page's headings, as links have them."""
     names = set()
@@ -98,21 +77,6 @@ def test_links_between_pages_lead_to_a_heading(page):
         linked = (page.parent / path) if path else page
         assert linked.exists(), target
         assert not anchor or anchor in anchors(linked), target
-
-
-@pytest.mark.processes
-def test_the_architecture_names_files_that_a_run_of_digits_loads():
-    page = (TOP / "ARCHITECTURE.md").read_text()
-    _, _, section = page.partition("## From flag to result\n")
-    files = re.findall(r"^\| `(dawnjax/\S+)\.py` \|", section, re.MULTILINE)
-    assert f"These {len(files)} files take" in section and len(files) > 10
-    script = "import sys; from dawnjax.config.experiment_flags import parse_request; "
-    script += "import dawnjax.commands.train, dawnjax.__main__, dawnjax.train; "
-    script += "from dawnjax.models.configs.network import network; "
-    script += "parse_request('train', ['--experiment=digits']); network('resnet.ResNetModule'); "
-    script += "print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], cwd=TOP, capture_output=True, text=True)
-    assert {file.replace("/", ".") for file in files} <= set(done.stdout.split()), done.stderr
 
 
 def test_the_page_of_experiments_has_a_row_for_each_file():

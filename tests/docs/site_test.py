@@ -1,4 +1,4 @@
-"""The documentation: the site builds without a warning, and the notebook's cells run."""
+"""The notebook: its cells run, and its outputs are theirs."""
 
 import importlib.util
 import json
@@ -9,8 +9,6 @@ from pathlib import Path
 
 import fault_runs
 import pytest
-
-from dawnjax.errors import install
 
 pytestmark = [pytest.mark.long, pytest.mark.processes]
 
@@ -23,22 +21,6 @@ _target = dataclasses.replace(digits.EXPERIMENT.targets[0], value=0.5)
 digits.EXPERIMENT = dataclasses.replace(digits.EXPERIMENT, targets=(_target,))
 """
 """A target that the first evaluation reaches."""
-
-
-def test_the_site_builds_strictly(tmp_path):
-    for name in ("mkdocs", "mkdocstrings"):
-        pytest.importorskip(name, reason=f"needs {name} ({install('docs')})")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path / "site")]
-    done = subprocess.run(command, cwd=TOP, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-
-    def page(name: str) -> str:
-        return (tmp_path / "site" / name / "index.html").read_text()
-
-    assert "time_to_accuracy_seconds" in page("numbers") and "allocated_cost_usd" in page("numbers")
-    flags = page("reference/commands")
-    assert "--optimizer.base_learning_rate" in flags and "fail_if_slower_by" in flags
-    assert "load_losses" in page("reference/python") and "to_dataframe" in page("reference/python")
 
 
 def test_the_notebooks_outputs_are_those_of_its_cells(tmp_path):

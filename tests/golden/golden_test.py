@@ -12,19 +12,22 @@ A file is read from its top, in an empty folder of its own:
 
 `pytest tests/golden --update` writes what the commands answer now; read the difference before you
 keep it. A command that fails, with status 1 or 2, writes one line on standard error and changes no
-file; the faults that `check` finds are its answer.
+file; the faults that `check` finds are its answer, and what `import` rejects.
 """
 
+import re
 import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from made_other_logs import normal, write_lines, write_side
 from made_runs import write_run
 from made_studies import made_study
+from official_sources import JSON, LATER, LOG, RESULT, TSV
 
 from dawnjax.__main__ import main
 from dawnjax.config.experiment_modules import experiment_names
@@ -33,6 +36,9 @@ from dawnjax.study.design import StudyFolder
 pytestmark = pytest.mark.compiles  # a file has up to seventy commands
 
 FILES = sorted(Path(__file__).parent.glob("*.txt"))
+PAGE = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
+NAMES = ("data", "model", "linen", "optimizer", "task")
+EXAMPLES = dict(zip(NAMES, re.findall(r"```python\n(.*?)```", PAGE, re.S), strict=True))
 
 
 def new(path: str) -> Path:
@@ -47,20 +53,40 @@ def edit(path: str, old: str, new: str) -> None:
     Path(path).write_text(text.replace(old, new, 1))
 
 
+def example(path: str, name: str, old: str, new: str) -> None:
+    """A file of docs/extending.md, changed."""
+    assert old in EXAMPLES[name]
+    Path(path).write_text(EXAMPLES[name].replace(old, new))
+
+
+def write_entry(folder: str, table: bytes, task: str = "ImageNet") -> None:
+    new(f"{folder}/{task}/train/x.tsv").write_bytes(table)
+    new(f"{folder}/{task}/train/x.json").write_bytes(JSON)
+
+
 def write_study(out: str, seconds: dict[str, list[float | None]]) -> None:
     study, arms, _ = made_study(Path(out), seconds)
     StudyFolder(Path(out)).write(study, arms)
 
 
 MAKERS = {
+    "JSON": JSON,
+    "LATER": LATER,
+    "LOG": LOG,
+    "RESULT": RESULT,
+    "TSV": TSV,
     "edit": edit,
+    "example": example,
     "normal": normal,
+    "np": np,
     "write_run": lambda path, **facts: write_run(Path(path), **facts),
     "write_lines": lambda path, rows: write_lines(Path(path), rows),
     "write_side": lambda path, finals, **facts: write_side(Path(path), finals, **facts),
+    "write_entry": write_entry,
     "write_study": write_study,
     "write_bytes": lambda path, content: new(path).write_bytes(content),
     "make_folder": lambda path: Path(path).mkdir(),
+    "symlink": lambda target, path: Path(path).symlink_to(target),
 }
 
 
@@ -100,7 +126,7 @@ def answer(words: list[str], folder: Path, capsys: Any) -> Iterator[str]:
     before = content(folder)
     status = main(words[1:])
     said = capsys.readouterr()
-    if status in (1, 2) and words[1] != "check":
+    if status in (1, 2) and words[1] not in ("check", "import"):
         assert said.out == "" and said.err.count("\n") == 1, (words, said)
         assert content(folder) == before, words
     text = (said.out + said.err).replace(str(folder), "FOLDER")

@@ -59,14 +59,8 @@ def test_official_inference_quirks(official):
     assert dates["HaifanData_resnet50_1GTX1080Ti_tensorflow"] == "2019-07-22"
     assert dates["IluvatarCoreX-P.S.R_resnet50_1p4_tensorflow"] == "2019-06-27"
     assert dates["Intel_resnet50_c59xlarge_intelcaffe"] == "2018-04-18"
-    percent = official["SQuAD/inference/dawn_fastfusionnet-1080ti"]
-    assert percent.inference is not None
-    assert percent.inference.quality == pytest.approx(0.8252085997573373)
-    assert percent.inference.cost_usd is None
-    assert any("percent" in warning for warning in percent.warnings)
     # 31.13 ms on a machine of 0.533 USD an hour, 10,000 times.
     known = official["CIFAR10/inference/dawn_resnet164_b_16vCPUs-gc_tensorflow"]
-    assert known.inference is not None
     assert known.inference.cost_usd == pytest.approx(0.04608969, abs=1e-6)
 
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import re
 import tarfile
 from pathlib import Path
 
@@ -63,27 +62,6 @@ def test_a_factor_in_an_archive_counts_wherever_it_stands(tmp_path):
                 archive.add(path, path.relative_to(tmp_path / "in").as_posix())
         entry = only(tmp_path / "a.tar")
         assert entry.figures.score_seconds == pytest.approx(101 * 1.1)
-
-
-@pytest.mark.parametrize(
-    "factor",
-    [
-        b'{"scaling_factor": NaN}',
-        b'{"scaling_factor": 0.5}',  # below 1, which would flatter
-        b'{"scaling_factor": 1' + b"0" * 400 + b"}",
-        b'{"scaling_factor": "1.25"}',
-        b"[1.25]",
-    ],
-    ids=range(5),
-)
-def test_a_factor_that_is_none_costs_its_entry_alone(tmp_path, factor):
-    scaled(tmp_path / "sound", (100.0, 101.0, 102.0), b'{"scaling_factor": 1.1}')
-    scaled(tmp_path / "bad", (100.0, 101.0, 102.0), factor)
-    imported = import_results([tmp_path])
-    (line,) = map(str, imported.rejections)
-    assert re.search(r"^bad/.*/scaling\.json(:\d+)?: ", line) and line.isprintable()
-    assert "the score depends on it" in line
-    assert [entry.source.split("/")[0] for entry in imported.entries] == ["sound"]
 
 
 def test_a_file_of_entries_cannot_carry_a_factor_that_flatters(tmp_path):

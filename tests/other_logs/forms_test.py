@@ -139,14 +139,16 @@ def test_exports_of_trackers(tmp_path):
 
 
 def test_a_store_of_mlflow(tmp_path):
-    for run, loss in (("aa", 3.0), ("bb", 3.5)):
+    for run, loss, stage in (("aa", 3.0, "active"), ("bb", 3.5, "active"), ("cc", 1.0, "deleted")):
         folder = tmp_path / "mlruns" / "0" / run
-        write(folder / "meta.yaml", "name: x\nstart_time: 1700000000000\nstatus: 3\n")
+        write(folder / "meta.yaml", f"lifecycle_stage: {stage}\nstart_time: 1700000000000\n")
+        write(folder / "params" / "seed", f"{loss:.0f}")
         write(
             folder / "metrics" / "val" / "loss", f"1700000002500 {loss} 10\n1700000005000 2.5 20\n"
         )
         write(folder / "metrics" / "loss", "1700000001000 9.0 1\n")
     trials = read_entry(tmp_path / "mlruns", Columns()).trials
+    assert [(trial.name, trial.seed) for trial in trials] == [("aa", 3), ("bb", 4)]
     assert [points(trial) for trial in trials] == [
         [(10, 2.5, 3.0), (20, 5.0, 2.5)],
         [(10, 2.5, 3.5), (20, 5.0, 2.5)],
@@ -270,7 +272,6 @@ def test_printed_lines_of_a_public_race(tmp_path, test_data):
         lines = (baseline / trial.name).read_text().splitlines()
         last = [line for line in lines if "val_loss" in line][-1]
         found = re.match(r"step:(\d+)/\d+ val_loss:([\d.]+) train_time:(\d+)ms", last)
-        assert found is not None
         step, value, milliseconds = found.groups()
         row = trial.evaluations[-1]
         assert (row.step, row.value) == (int(step), float(value))
@@ -339,13 +340,3 @@ def test_what_mlflow_stores_in_place_of_a_value(tmp_path):
     first, second = trial.evaluations
     assert (first.step, first.value) == (10, 3.0)
     assert second.step == 20 and math.isnan(second.value)
-
-
-def test_a_deleted_run_of_mlflows_folders_is_no_trial(tmp_path):
-    for run, stage in (("aa", "active"), ("bb", "deleted")):
-        folder = tmp_path / run
-        write(folder / "meta.yaml", f"lifecycle_stage: {stage}\nstart_time: 1700000000000\n")
-        write(folder / "metrics" / "val_loss", "1700000002500 3.0 10\n")
-        write(folder / "params" / "seed", "4")
-    [trial] = read_entry(tmp_path, Columns()).trials
-    assert (trial.name, trial.seed) == ("aa", 4)

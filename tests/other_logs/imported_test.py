@@ -1,10 +1,9 @@
 """`dawnjax import` of other programs' logs: entries that compare and report read as the logs."""
 
 import json
-import math
 
 import pytest
-from made_other_logs import normal, write_lines, write_side
+from made_other_logs import normal, write_side
 
 from dawnjax.__main__ import main
 from dawnjax.trials.group import read_entries
@@ -42,33 +41,3 @@ def test_entries_of_logs_stay_apart(imported, tmp_path, capsys):
     assert not (tmp_path / "x").exists()
     assert main(["report", str(file), f"--out={tmp_path}/page"]) == 0
     assert "other programs" in (tmp_path / "page" / "index.html").read_text()
-
-
-def test_logs_of_one_form_are_chosen(tmp_path, capsys):
-    sides = [write_side(tmp_path / name, normal(3.0, 0.1, 5, ord(name))) for name in "ab"]
-    (tmp_path / "a" / "x.csv").write_text("step,seconds,val_loss\n10,1,3\n100,10,2\n")
-    assert main(["compare", *map(str, sides), "--files=*.jsonl"]) == 0
-    assert "A  a: 5 trials" in capsys.readouterr().out
-
-
-def test_a_trial_that_diverged_stays_lost(tmp_path, capsys):
-    """Without its last row, it would seem as good as it was before."""
-    side = write_side(tmp_path / "a", normal(3.0, 0.02, 5))
-    rows = [json.loads(line) for line in (side / "run_0.jsonl").read_text().splitlines()]
-    write_lines(side / "run_0.jsonl", [*rows[:-1], rows[-1] | {"val_loss": math.nan}])
-    file = tmp_path / "logs.jsonl"
-    assert main(["import", str(side), f"--out={file}"]) == 0
-    [entry] = read_entries(file)
-    last = entry.trials[0].evaluations[-1]
-    assert last.step == 100 and math.isnan(last.value) and entry.trials[0].status == "diverged"
-    write_side(tmp_path / "b", normal(3.0, 0.02, 5, 1))
-    assert main(["compare", str(file), str(tmp_path / "b"), "--at=end"]) == 0
-    assert "1 of 5 trials of A have no finite value there" in capsys.readouterr().out
-
-
-def test_folders_of_one_name_are_told_apart(tmp_path, capsys):
-    for seed, name in enumerate(("x", "y")):
-        write_side(tmp_path / name / "runs", normal(3.0, 0.02, 5, seed))
-    file = tmp_path / "logs.jsonl"
-    assert main(["import", f"{tmp_path}/x/runs", f"{tmp_path}/y/runs", f"--out={file}"]) == 0
-    assert [entry.source for entry in read_entries(file)] == ["runs", "runs (another)"]

@@ -9,11 +9,7 @@ from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.plan.epochs import epochs
 from dawnjax.plan.epochs.caveats import caveats
 from dawnjax.plan.epochs.epochs import Epochs, Point
-from dawnjax.plan.epochs.observations import (
-    convergence_points,
-    observations,
-    official_points,
-)
+from dawnjax.plan.epochs.observations import convergence_points, observations, official_points
 from dawnjax.plan.epochs.sources import of_official_results
 from dawnjax.plan.steps import efficiency
 from dawnjax.plan.steps.efficiency import Efficiency
@@ -31,7 +27,6 @@ def _official(batch, target):
 def test_epochs_double_at_the_critical_batch():
     points = [Point(b, 40 * (1 + b / 10_000), 0.75) for b in (100, 1000, 10_000)]
     curve = epochs.fit(points, 0.75)
-    assert curve is not None
     assert curve.small_batch_epochs == pytest.approx(40)
     assert curve.at(10_000) == pytest.approx(80)
     one = epochs.fit([Point(640, 4.6, 25), Point(640, 4.8, 25)], 25)
@@ -55,7 +50,6 @@ def test_points_to_another_target_widen_no_interval_of_the_own():
     assert (found.low, found.high) == pytest.approx((26.6, 54.2), rel=0.02)
     own = [p for p in convergence_points(RESNET, 1) if p.target == 0.759]
     curve = epochs.fit(own, 0.759)
-    assert curve is not None
     assert _official(4096, 0.759).spread == pytest.approx(curve.spread, rel=0.05)
     assert all(point.epochs > found.high for point in official_points(RESNET) if point.batch > 4096)
 

@@ -7,7 +7,7 @@ import jax
 import jax.export
 import jax.numpy as jnp
 import pytest
-from told import result_in
+from told import told
 
 from dawnjax import plan
 from dawnjax.__main__ import main
@@ -137,8 +137,7 @@ def test_the_command_says_what_fits_and_what_fills_it(answers, capsys):
     assert "h100:8 batch 512: to fit, XLA recomputes 3 kernels of train step" in "\n".join(lines)
     assert any(line.startswith("h100:8 batch 768: does not fit: ") for line in lines)
     assert any(line.startswith("k80:1: ") for line in lines)
-    assert main([*command[:3], "--on=h100:8", "--json"]) == 0
-    [row] = result_in(capsys.readouterr().out)["rows"]
+    [row] = told(capsys, *command[:3], "--on=h100:8")["rows"]
     assert row["fits"] == "yes" and row["memory"]["num_bytes"] == STATE + 64 * EXAMPLE + 10**9
     # BatchNorm groups of 16 on 8 devices; the line says 640, which the compiler refuses.
     assert row["largest"]["points"] == [128, 256] and not row["largest"]["fits"]

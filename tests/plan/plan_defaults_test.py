@@ -1,7 +1,7 @@
 """`dawnjax plan` without epochs and prices of the user: its time, its cost, and their sources."""
 
 import pytest
-from told import result_in
+from told import told
 
 from dawnjax.__main__ import main
 from dawnjax.machine import prices
@@ -17,8 +17,7 @@ def kept_program(monkeypatch):
 
 
 def rows_of(capsys, *flags):
-    assert main(["plan", *flags, "--json"]) == 0
-    return result_in(capsys.readouterr().out)["rows"]
+    return told(capsys, "plan", *flags)["rows"]
 
 
 @pytest.mark.compiles

@@ -11,7 +11,7 @@ from plan_parts import programs, work
 
 from dawnjax import records
 from dawnjax.config.experiment import Evaluation
-from dawnjax.errors import ConfigError, RunError
+from dawnjax.errors import RunError
 from dawnjax.machine.hardware import find_product
 from dawnjax.machine.prices import SystemPrice
 from dawnjax.plan.compiling import compilers, extract, worker
@@ -22,12 +22,7 @@ from dawnjax.plan.hardware.interconnect import Exchange, exchange_seconds
 from dawnjax.plan.hardware.systems import accelerators, parse_system
 from dawnjax.plan.steps import efficiency
 from dawnjax.plan.steps.efficiency import Efficiency, Measured
-from dawnjax.plan.steps.predict import (
-    BETWEEN_SECONDS,
-    evaluations_until,
-    predict,
-    train_seconds,
-)
+from dawnjax.plan.steps.predict import BETWEEN_SECONDS, evaluations_until, predict, train_seconds
 from dawnjax.profile.hlo import analyze
 
 PERFECT = Efficiency(
@@ -77,26 +72,6 @@ def test_described_gpus_have_the_units_of_xla_s_own_descriptions():
         "b200": ("148", "128"),
         **dict.fromkeys(("h100", "h200"), ("132", "128")),
     }
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("v5", "did you mean"),
-        ("v3:7", "a chip has 2$"),
-        ("v5e:12", "give the torus in chips"),
-        ("v5e:2x2x2", "2 axes"),
-        ("h100:12", "give a multiple of 8, the devices of a host"),
-        ("h100:2x4", "number of devices"),
-        ("v5p-7", "a chip has 2 cores"),
-        ("v5e:99999", "1 to 256 devices"),
-        ("h100-8", "name GPUs like h100:8"),
-    ],
-)
-def test_a_system_that_there_is_not_gets_one_line(text, says):
-    with pytest.raises(ConfigError, match=says) as caught:
-        parse_system(text)
-    assert "\n" not in str(caught.value)
 
 
 def test_every_system_has_its_numbers_and_a_source():
@@ -355,7 +330,6 @@ def prediction(**fields):
 def test_time_and_cost_of_a_run():
     found = prediction()
     time = found.time_to_accuracy_seconds
-    assert time is not None and found.cost_usd is not None
     assert time.value == pytest.approx(30 + 3 * 3 + BETWEEN_SECONDS)
     ends = (39 / math.exp(0.2), time.value * math.exp(0.2))  # the lower has steps alone
     assert (time.low, time.high) == pytest.approx(ends)
@@ -376,7 +350,6 @@ def test_the_lower_end_of_a_time_hides_the_communication_that_its_step_hides(kno
     efficiency = dataclasses.replace(PERFECT, knows_overlap=knows_overlap)
     found = prediction(programs=plan, efficiency=efficiency)
     time, budget, step = found.time_to_accuracy_seconds, found.budget_seconds, found.step_seconds
-    assert time is not None and budget is not None
     exposed = 1 if not knows_overlap else 2
     assert step.value == pytest.approx(2 * compute)
     assert step.low == pytest.approx(exposed * compute / math.exp(0.2))

@@ -15,16 +15,10 @@ from dawnjax.models.configs.transformer import Transformer
 from dawnjax.models.execution import Execution
 from dawnjax.models.pure_model import pure_model
 from dawnjax.profile.hlo import analyze
-from dawnjax.profile.model_flops import (
-    TRAINING_FACTOR,
-    product_flops,
-)
+from dawnjax.profile.model_flops import TRAINING_FACTOR, product_flops
 from dawnjax.profile.program import Program
 from dawnjax.profile.trace import read_trace
-from dawnjax.profile.utilization import (
-    is_tensor_core_kernel,
-    tensor_core_fraction,
-)
+from dawnjax.profile.utilization import is_tensor_core_kernel, tensor_core_fraction
 from dawnjax.tasks.translation import train_flops
 from dawnjax.train_step import make_recipe
 

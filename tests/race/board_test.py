@@ -72,7 +72,9 @@ def test_entries_stand_by_what_they_beat_and_ties_share_a_rank(tmp_path, capsys)
         ("", "cheat", "refused: run"),
         ("", "fresh", "not yet judged"),
     ]
-    assert main(["race", "board", str(tmp_path / "entries")]) == 0
+    page = tmp_path / "board.html"
+    assert main(["race", "board", str(tmp_path / "entries"), f"--html={page}"]) == 0
+    assert "newest" in page.read_text() and "<script" not in page.read_text()
     shown = capsys.readouterr().out
     assert shown.startswith("Handwritten digits on any CPU\n") and "\x1b" not in shown
     assert "0.500 of the time (99 %: 0.400 to 0.600), p 0.001" in shown

@@ -3,7 +3,6 @@
 import ctypes
 import json
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from ordinary_user import skip_as_root
 
 from dawnjax.errors import ConfigError
 from dawnjax.race import sandbox, seccomp
-from dawnjax.race.sandbox import LimitError, Limits, Walls
+from dawnjax.race.sandbox import Limits, Walls
 
 LIMITS = Limits(seconds=60.0, memory_gib=0.5, disk_gib=0.01)
 
@@ -22,9 +21,8 @@ def _user():
     sandbox.check()
 
 
-def boxed(code, **limits):
-    walls = Walls(limits=Limits(**{**vars(LIMITS), **limits}))
-    return sandbox.boxed(walls, ["-I", "-S", "-c", code])
+def boxed(code):
+    return sandbox.boxed(Walls(limits=LIMITS), ["-I", "-S", "-c", code])
 
 
 def said(code):
@@ -162,45 +160,7 @@ def test_the_page_cache_tells_nothing_of_an_earlier_run(tmp_path, monkeypatch):
     assert is_cached()
 
 
-STAYS = """
-import ctypes, mmap, os, signal, time
-ctypes.CDLL(None).prctl(1, 0)  # no signal when its parent dies
-os.makedirs("/race/run/checkpoints")
-def write_on(number):
-    os.setsid()
-    for signum in {*range(1, 32)} - {signal.SIGKILL, signal.SIGSTOP}:
-        signal.signal(signum, signal.SIG_IGN)
-    with open(f"/race/run/checkpoints/{number}", "wb+") as file:
-        file.truncate(4096)
-        mapped = mmap.mmap(file.fileno(), 4096)
-        while True:
-            mapped[0] = (mapped[0] + 1) % 256
-for number in range(40):
-    if os.fork() == 0:
-        if os.fork() == 0:
-            write_on(number)
-        os._exit(0)
-    os.wait()
-while not os.path.exists("/race/run/checkpoints/0"):
-    time.sleep(0.01)
-print("done", flush=True)
-time.sleep(100)
-"""
-
-
-@pytest.mark.waits
-def test_nothing_trains_on_after_the_clock_stops_whatever_it_left_running(tmp_path):
-    """A run that says it is done, and goes on in processes of other sessions."""
-    with boxed(STAYS) as process:
-        said_so = process.expect(b"done")
-        stopped = process.end_and_keep(tmp_path / "kept", "checkpoints")
-        assert said_so < stopped < time.monotonic()
-    before = {path.name: path.read_bytes() for path in (tmp_path / "kept").iterdir()}
-    time.sleep(0.2)
-    assert before and before == {p.name: p.read_bytes() for p in (tmp_path / "kept").iterdir()}
-
-
-def test_nobody_is_left_of_a_killed_run():
+def test_nobody_is_left_of_a_killed_run(tmp_path):
     """The kernel kills a namespace whole: no process of it is there when the clock stops."""
     mark = "race_mark_" + str(os.getpid())
     code = f"""
@@ -225,19 +185,5 @@ time.sleep(0.3)
     ) as process:
         process.expect(b"done")
         assert alive()
-        process.end()
+        process.end_and_keep(tmp_path / "kept")
         assert not alive()
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        "os.kill(os.getpid(), 19)",  # stops itself
-        "sys.stdout.write('don')",
-    ],
-)
-@pytest.mark.waits
-def test_a_run_that_says_nothing_is_ended_in_time(code):
-    code = f"import os, sys, time\n{code}\ntime.sleep(99)"
-    with boxed(code, seconds=1.0) as process, pytest.raises(LimitError, match="more than 1 s"):
-        process.expect(b"done")

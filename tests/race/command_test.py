@@ -50,7 +50,6 @@ def test_a_new_recipe_is_submitted_and_shown(tmp_path, capsys, monkeypatch):
 )
 def test_the_workflow_in_the_guide_takes_one_new_entry_alone(changed, is_taken, tmp_path):
     found = re.search(r"run: \|\n((?: {10}.*\n)+)", GUIDE.read_text())
-    assert found is not None
     git = tmp_path / "git"
     git.write_text(f"#!/bin/sh\nprintf '{changed}'\n")
     git.chmod(0o755)
@@ -78,7 +77,6 @@ def commands() -> list[list[str]]:
 
 def write_program(folder: Path) -> None:
     found = re.search(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
-    assert found is not None
     (folder / "kernel").mkdir()
     (folder / "kernel" / "run.py").write_text(found[1])
 

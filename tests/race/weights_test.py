@@ -34,7 +34,6 @@ def test_weights_of_a_run_without_examples_to_evaluate_are_measured_apart(tmp_pa
     command += [str(tmp_path / "data"), str(tmp_path / "run"), "7", ""]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe) as run:
-        assert run.stdin and run.stdout
         run.stdin.write(json.dumps(to_json(small)).encode() + b"\n")
         run.stdin.flush()
         assert run.stdout.readline() == READY + b"\n"

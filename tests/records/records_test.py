@@ -38,7 +38,6 @@ class Hall:
     ("text", "line"),
     [
         ('{"seats": []}', "Object missing required field name"),
-        ('{"name": 3}', "name: Expected str, got int"),
         (
             '{"name": "a", "seats": [{"row": 1.0}]}',
             "seats[0].row: Expected int, got float",
@@ -46,10 +45,6 @@ class Hall:
         (
             '{"name": "a", "seats": [{"row": true}]}',
             "seats[0].row: Expected int, got bool",
-        ),
-        (
-            '{"name": "a", "seats": [{"row": 1, "kind": "box"}]}',
-            "seats[0].kind: Invalid enum value 'box'",
         ),
         ('{"name": "a", "seats": [{"row": 1, "rows": 2}]}', "seats[0].rows is not a field of it"),
         ("[]", "Expected object, got array"),

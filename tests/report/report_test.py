@@ -157,7 +157,6 @@ def test_a_run_that_reached_at_an_unknown_time_says_why(tmp_path):
     assert row["status"] == "reached" and row["reached"] is True
     assert row["time_to_accuracy_seconds"] is None
     section = own.runs_section(inputs.read([path]).runs)
-    assert section is not None
     shown = to_html(section.every_table[0], "runs")
     assert "No time to accuracy: the log lacks run_start." in shown and "not reached" not in shown
 
@@ -248,7 +247,6 @@ def test_each_of_41_trials_that_reached_is_drawn():
     """As `digits` has them: one or two evaluations, most of them the one that reached."""
     trials = [make_trial(0.5 + n / 100, curve=[(6, 0.5 + n / 100, 94.0)]) for n in range(41)]
     section = curves.learning_section([make_entry(trials)])
-    assert section is not None
     [figure] = section.blocks
     assert isinstance(figure, Figure)
     assert "41 trials, drawn separately" in figure.summary

@@ -161,19 +161,6 @@ def lognormal(random, cv, shape):
     return random.lognormal(-(deviation**2) / 2, deviation, shape)
 
 
-@pytest.mark.parametrize("cv", rows([0.004, 0.07, 0.2], [0.07]))
-def test_95_percent_of_the_intervals_of_a_mean_hold_it(cv):
-    random = np.random.default_rng(2)
-    for trials in (3, 5, 10, 20):
-        for draw in (lognormal, lambda r, c, shape: r.normal(1, c, shape)):
-            found = [mean_of(times, times)
-                     for times in draw(random, cv, (600, trials)).tolist()]  # fmt: skip
-            levels = {estimate.level for estimate in found if estimate}
-            assert levels == ({None} if trials == 3 else {0.95})
-            missed = [leaves_out(estimate, 1.0) for estimate in found if estimate]
-            assert np.mean(missed) <= 0.05 + 0.027  # three standard errors
-
-
 @pytest.mark.parametrize("deviation", rows([0.1, 0.3, 1.0], [0.3]))  # in evaluations
 @pytest.mark.parametrize("trials", rows([5, 8, 16, 40], [5, 16]))
 def test_the_interval_of_a_mean_holds_it_where_times_fall_on_evaluations(deviation, trials):

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from made_runs import write_run
 from made_studies import made_study
+from told import told
 
 from dawnjax.__main__ import main
 from dawnjax.report.studies import studies_sections
@@ -65,16 +66,14 @@ def test_compare_names_disturbed_trials_and_judges_without_them(folders, capsys)
     assert main(["compare", a, b]) == 0
     [line] = [it for it in capsys.readouterr().out.splitlines() if "disturbed: " in it]
     assert "processor time in B seed 3 (12 %); without: B is slower if all reach" in line
-    assert main(["compare", a, b, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)["result"]
-    assert told["disturbed"]["b"] == "seed 3 (12 %)" and told["disturbed"]["a"] == ""
-    without = told["disturbed"]["without"]
-    assert without["trials"] == [6, 5] and told["verdict"]["trials"] == [6, 6]
+    found = told(capsys, "compare", a, b)
+    assert found["disturbed"]["b"] == "seed 3 (12 %)" and found["disturbed"]["a"] == ""
+    without = found["disturbed"]["without"]
+    assert without["trials"] == [6, 5] and found["verdict"]["trials"] == [6, 6]
     # 32 s for 12.5 s, where the stalled trial gave nearly twice as much.
-    assert without["ratio"] == pytest.approx(32 / 12.5) and told["verdict"]["ratio"] > 4
-    assert main(["compare", a, b, "--at=seconds=10", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)["result"]
-    assert told["disturbed"]["b"] == "seed 3 (12 %)" and told["undisturbed_qualities"][0]["word"]
+    assert without["ratio"] == pytest.approx(32 / 12.5) and found["verdict"]["ratio"] > 4
+    found = told(capsys, "compare", a, b, "--at=seconds=10")
+    assert found["disturbed"]["b"] == "seed 3 (12 %)" and found["undisturbed_qualities"][0]["word"]
     # A quality at a number of steps does not depend on the machine.
     assert main(["compare", a, b, "--at=steps=10", "--json"]) == 0
     assert "seed 3 (12 %)" not in capsys.readouterr().out
@@ -90,13 +89,10 @@ def test_pairs_stay_pairs_without_a_disturbed_trial(tmp_path, capsys):
     disturb(tmp_path / "b" / "3")
     a, b = f"{tmp_path}/a", f"{tmp_path}/b"
     for flags in ((), ("--at=seconds=10",)):
-        assert main(["compare", a, b, *flags, "--json"]) == 0
-        told = json.loads(capsys.readouterr().out)["result"]
-        [whole, without] = (
-            (told["verdict"], told["disturbed"]["without"])
-            if not flags
-            else (told["qualities"][0], told["undisturbed_qualities"][0])
-        )
+        found = told(capsys, "compare", a, b, *flags)
+        whole, without = found.get("verdict"), found["disturbed"].get("without")
+        if flags:
+            [whole], [without] = found["qualities"], found["undisturbed_qualities"]
         assert whole["is_paired"] and whole["trials"] == [6, 6]
         assert without["is_paired"] and without["trials"] == [5, 5]
 
@@ -145,7 +141,6 @@ def test_a_study_claims_no_more_without_disturbed_trials(tmp_path):
         study, arms, ordered = made_study(out, of_arms)
         disturb(next(it for it in ordered if it.arm == arms[0]).directory(out))
         found = figures(study, arms, trials_over(ordered, out, {}), out).arms[1]
-        assert found.without is not None and found.without.ratio is not None
         assert (found.without.word, found.without.ratio.level) == (word, level)
 
 

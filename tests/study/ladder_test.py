@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -46,20 +45,6 @@ def ladder(folder, speeds, *, every=5, tokens=100, count=5, steps=100):
 def told(capsys, *argv):
     assert main(["compare", "--ladder", *argv, "--json"]) == 0
     return json.loads(capsys.readouterr().out)["result"]["ladder"]
-
-
-def test_the_words_of_a_ladder(tmp_path, capsys):
-    paths = ladder(tmp_path, (1.3, 1.2, 1.1))
-    # Given in another order, the sizes stand ascending.
-    turned = [*paths[4:], *paths[:4]]
-    assert main(["compare", "--ladder", *turned, "--sizes=16e6,1e6,4e6"]) == 0
-    text = capsys.readouterr().out
-    rows = [line for line in text.splitlines() if "5 and 5" in line]
-    assert [row.split()[0] for row in rows] == ["1,000,000", "4,000,000", "16,000,000"]
-    line = next(line for line in text.splitlines() if line.startswith("verdict"))
-    assert line.startswith("verdict of the ladder at the last evaluation: the gain fades: ")
-    assert "from 1,000,000 to 16,000,000 the speedup changes by a factor of 0.8" in line
-    assert line.endswith("; beyond that it is unknown")
 
 
 def test_a_budget_of_all_sizes(tmp_path, capsys):
@@ -156,21 +141,6 @@ def test_a_ladder_in_seconds_is_judged_without_disturbed_trials_too(tmp_path, al
     assert f"without the disturbed trials: {found.without}" in found.lines()
     assert found.to_json()["without_disturbed"] == found.without
     assert any(it.startswith("at 3 other work took much") for it in found.cautions)
-
-
-@pytest.mark.parametrize(
-    ("speeds", "shows", "said"),
-    [
-        ((0.7, 0.8, 0.9), "loss", "the loss shrinks: .*; B is worse at each size; from"),
-        ((1.0, 1.0, 1.0), "none", "the difference holds: .*; no size shows a gain; from"),
-        ((0.8, 1.0, 1.2), "some", "the gain grows: .*; no gain is shown at 1,000,000 and "),
-    ],
-)
-def test_a_trend_says_whether_there_is_a_gain(tmp_path, capsys, speeds, shows, said):
-    argv = ["--ladder", *ladder(tmp_path, speeds), f"--sizes={SIZES}"]
-    assert main(["compare", *argv]) == 0
-    assert re.search(said, capsys.readouterr().out)
-    assert told(capsys, *argv[1:])["shows"] == shows
 
 
 def test_a_ladder_is_judged_after_all_its_trials(tmp_path):

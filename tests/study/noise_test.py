@@ -1,14 +1,13 @@
 """`dawnjax study --noise`: what a number of trials can tell, before they are spent."""
 
-import json
 import math
 
 import pytest
 from made_other_logs import normal, write_lines, write_side
 from scipy import stats
+from told import told
 
 from dawnjax.__main__ import main
-from dawnjax.statistics.further import narrowest
 
 
 def reach(trials):
@@ -17,23 +16,14 @@ def reach(trials):
     return stats.t.ppf(0.975, freedom) + stats.t.ppf(0.8, freedom)
 
 
-def test_the_narrowest_difference_of_a_number_of_trials():
-    found = narrowest(0.1, 4, 10)
-    assert found.as_measured == pytest.approx(0.1 * math.sqrt(2 / 10) * reach(10))
-    assert found.at_most == pytest.approx(
-        found.as_measured * math.sqrt(4 / stats.chi2.ppf(0.05, 4))
-    )
-
-
 def test_the_noise_of_logs(tmp_path, capsys):
     side = write_side(tmp_path / "a", normal(3.0, 0.1, 5))
     assert main(["study", "--noise", str(side)]) == 0
     text = capsys.readouterr().out
     assert "val_loss at the last evaluation: a trial deviates by 0.1, from 5 trials" in text
     assert "no verdict below 5" in text
-    assert main(["study", "--noise", str(side), "--at=steps=50", "--json"]) == 0
-    [told] = json.loads(capsys.readouterr().out)["result"]["noise"]
-    [found] = told["noise"]
+    [row] = told(capsys, "study", "--noise", str(side), "--at=steps=50")["noise"]
+    [found] = row["noise"]
     assert found["of"] == "val_loss at 50 steps" and found["deviation"] == pytest.approx(0.1)
     by_trials = {row["trials"]: row for row in found["narrowest"]}
     assert by_trials[3]["margin"] is None
@@ -43,9 +33,8 @@ def test_the_noise_of_logs(tmp_path, capsys):
 def test_the_noise_of_times_is_a_ratio(tmp_path, capsys):
     """Times of 5 to 7 s on a grid of 1 s, whose two unseen evaluations count too."""
     side = write_side(tmp_path / "a", normal(3.0, 0.002, 8))
-    assert main(["study", "--noise", str(side), "--target=3.008", "--json"]) == 0
-    [told] = json.loads(capsys.readouterr().out)["result"]["noise"]
-    times, quality = told["noise"]
+    [row] = told(capsys, "study", "--noise", str(side), "--target=3.008")["noise"]
+    times, quality = row["noise"]
     assert times["is_ratio"] and not quality["is_ratio"] and times["pilots"] == 8
     five = times["narrowest"][1]
     # Two evaluations of 1 s weigh among the five trials of a verdict, not among the eight pilots.
@@ -63,22 +52,7 @@ def test_equal_times_on_no_known_grid_tell_no_noise(tmp_path, capsys):
     for seed in range(5):
         row = {"step": 10, "seconds": 7.1, "val_loss": 3.0 + seed / 100, "seed": seed}
         write_lines(tmp_path / f"run_{seed}.jsonl", [row])
-    assert main(["study", "--noise", str(tmp_path), "--target=3.5", "--json"]) == 0
-    [told] = json.loads(capsys.readouterr().out)["result"]["noise"]
-    times, quality = told["noise"]
+    [row] = told(capsys, "study", "--noise", str(tmp_path), "--target=3.5")["noise"]
+    times, quality = row["noise"]
     assert times["deviation"] is None and "took equal times" in times["lacks"]
     assert {row["margin"] for row in times["narrowest"]} == {None} and quality["deviation"]
-
-
-@pytest.mark.parametrize(
-    ("finals", "flags", "said"),
-    [
-        ([3.0], (), "the trials show no variation"),
-        ([3.0, 3.1], ("--target=2.0",), "fewer than two trials reached"),
-        ([3.0, 3.1], ("--at=steps=500",), "2 of 2 trials have no value there"),
-    ],
-)
-def test_what_tells_no_noise(tmp_path, capsys, finals, flags, said):
-    side = write_side(tmp_path / "a", finals)
-    assert main(["study", "--noise", str(side), *flags]) == 0
-    assert said in capsys.readouterr().out

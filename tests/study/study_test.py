@@ -26,7 +26,7 @@ from dawnjax.runs.log import RunLog, log_path
 from dawnjax.study import devices, side_by_side, trials
 from dawnjax.study.design import Arm, Study, StudyFolder, arms_of, trials_of
 from dawnjax.study.figures import figures
-from dawnjax.study.reading import read_study, trials_over
+from dawnjax.study.reading import trials_over
 from dawnjax.train import Ended
 from dawnjax.trials.from_log import trial_of
 from dawnjax.trials.origin import Origin
@@ -60,23 +60,6 @@ def test_the_arms_of_each_kind():
     scaled = arms(kind="scaling", devices=(1, 4), scales_batch=True)
     assert scaled["4 devices"] == ("--global_batch_size=256",)
     assert arms(kind="threshold", thresholds=(0.9, 0.97)) == {"all": ("--targets.0.value=0.97",)}
-
-
-@pytest.mark.parametrize(
-    ("axes", "name"),
-    [
-        (("optimizer.base_learning_rate=0.1,0.2",), "base_learning_rate=0.1"),
-        (
-            ("optimizer.base_learning_rate=0.1,0.2", "global_batch_size=32,64"),
-            "base_learning_r…=0.1 global_batch_si…=32",
-        ),
-        (tuple(f"task.value_{n}=0.123456,1" for n in range(9)), "value…=0.123456 value…=0.123456"),
-    ],
-)
-def test_arms_are_named_by_what_differs_in_40_letters(axes, name):
-    names = list(arms(kind="grid", axes=axes))
-    assert names[0][:31] == name[:31] and max(map(len, names)) <= 40
-    assert len(set(names)) == 2 ** len(axes)
 
 
 def test_a_study_goes_on_with_the_arms_that_it_has(tmp_path):
@@ -228,64 +211,6 @@ def test_each_trial_of_a_process_has_its_own_clock(tmp_path, monkeypatch):
     assert ages == [7.0, 0.0]
 
 
-def test_a_study_from_a_file(tmp_path, capsys):
-    (tmp_path / "mine.py").write_text(
-        "from dawnjax.study.design import Study\nSTUDY = Study(experiment='digits', seeds=3)\n"
-    )
-    argv = ["study", str(tmp_path / "mine.py"), f"--out={tmp_path / 's'}", "--trial=9"]
-    assert main(argv) == 2 and "the study has trials 0 to 2" in capsys.readouterr().err
-
-
-def test_the_folders_of_arms_differ():
-    with pytest.raises(ConfigError, match="would share a folder"):
-        arms(kind="grid", axes=("run_name=a b,a_b",))
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"looks_made": [[10, 0.05], [5, 0.05]]}, "its looks are not increasing numbers of trials"),
-        ({"looks": 5}, "looks=5: the first look would have 2 trials of each arm"),
-        ({"arms": [{"name": 3}]}, r"arms\[0\].name"),
-    ],
-)
-def test_a_strange_study_is_one_line(tmp_path, changes, said):
-    study, of_arms, _ = made_study(tmp_path / "s", {"3": [10.0], "4": [10.0]})
-    folder = StudyFolder(tmp_path / "s")
-    folder.write(study, of_arms)
-    record = json.loads(folder.file.read_text())
-    for name, value in changes.items():
-        (record if name in record else record["study"])[name] = value
-    folder.file.write_text(json.dumps(record))
-    with pytest.raises(RunError, match=f"study.json is damaged: {said}"):
-        read_study(tmp_path / "s")
-
-
-RUN = {"seconds": 10.0, "num_devices": 1}
-
-
-@pytest.mark.parametrize(
-    ("strange", "said"),
-    [
-        ({"seed": 0, "run_id": "zero"}, "its seed is 0"),
-        ({"seed": 1, "run_id": "zero"}, "it is a copy of"),
-        ({"seed": 1, "identity": "b"}, "its experiment has the identity b, not a"),
-        ({"seed": 1, "mesh": {"fsdp": 1}}, "it ran with mesh=1 fsdp, and another trial of the arm"),
-    ],
-)
-def test_a_run_of_another_recipe_seed_or_system_is_no_trial(tmp_path, strange, said):
-    """As after a change of the experiment's file, or `cp -r seed_0 seed_1`."""
-    study = Study(experiment="digits", kind="scaling", devices=(1,), seeds=2)
-    of_arms = arms_of(study, (), DIGITS)
-    out = tmp_path / "rates"
-    first, second = trials_of(study, of_arms)
-    write_run(first.directory(out), seed=0, run_id="zero", identity="a", **RUN)
-    write_run(second.directory(out), **{**RUN, "identity": "a", **strange})
-    with pytest.raises(RunError, match="seed_1 is not a trial of the study") as refused:
-        trials_over((first, second), out, {})
-    assert said in str(refused.value)
-
-
 def test_an_arm_is_bound_to_what_made_its_first_trials(tmp_path):
     study, of_arms, ordered = made_study(tmp_path, {"3": [10.0], "4": [10.0]})
     arm = ordered[0].arm.name
@@ -407,19 +332,6 @@ def test_a_scaling_study_takes_the_gpus_that_there_are(monkeypatch, tmp_path):
     monkeypatch.setattr(children, "start", started)
     assert trials.run_trial(study, two, tmp_path) == 0
     assert "--platform=gpu" in commands[0] and "--devices_per_process=2" in commands[0]
-
-
-@pytest.mark.long
-@pytest.mark.compiles
-def test_trials_side_by_side_from_the_command_line(tmp_path, compile_cache, capfd):
-    command = [*TINY, "--seeds=2", compile_cache, f"--out={tmp_path / 'out'}"]
-    if len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("one core: two trials cannot run at the same time")
-    assert main([*command, "--side_by_side=2"]) == 0
-    result = json.loads((tmp_path / "out" / "result.json").read_text())
-    assert result["arms"][0]["trials"] == 2
-    assert "2 trials, 2 at a time" in capfd.readouterr().err
-    assert main([*command, "--side_by_side=99"]) == 2
 
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "studies.md"
