@@ -9,12 +9,14 @@ A file is read from its top, in an empty folder of its own:
     $ dawnjax check a     runs a command
     dawnjax check: ...    what it answered on standard output, then on standard error
     ? 2                   its exit status
+    $ dawnjax runs | next runs a command with `--json`, and shows fields of its object by path
 
 `pytest tests/golden --update` writes what the commands answer now; read the difference before you
 keep it. A command that fails, with status 1 or 2, writes one line on standard error and changes no
 file; the faults that `check` finds are its answer, and what `import` rejects.
 """
 
+import json
 import re
 import shlex
 import sys
@@ -25,12 +27,13 @@ from typing import Any
 import numpy as np
 import pytest
 from made_other_logs import normal, write_lines, write_side
-from made_runs import write_run
+from made_runs import disturb, write_run
 from made_studies import made_study
 from official_sources import JSON, LATER, LOG, RESULT, TSV
 
 from dawnjax.__main__ import main
 from dawnjax.config.experiment_modules import experiment_names
+from dawnjax.runs.log import log_path
 from dawnjax.study.design import StudyFolder
 
 pytestmark = pytest.mark.compiles  # a file has up to seventy commands
@@ -59,6 +62,31 @@ def example(path: str, name: str, old: str, new: str) -> None:
     Path(path).write_text(EXAMPLES[name].replace(old, new))
 
 
+def write_in_turn(folder: str, order: str, hosts: str) -> None:
+    """Runs of A and of B, a minute after each other."""
+    for place, side in enumerate(order):
+        log = log_path(write_run(Path(folder, side, str(place)), seed=place, seconds=10.0))
+        events = [json.loads(line) for line in log.read_text().splitlines()]
+        host = {"process_index": 0, "hostname": hosts["AB".index(side)]}
+        events.insert(-1, {**events[-2], "event": "host_summary", "hosts": [host]})
+        for event in events:
+            event["unix_seconds"] = 1772323200.0 + 60 * place  # 2026-03-01
+        log.write_text("".join(json.dumps(event) + "\n" for event in events))
+
+
+def write_ladder(name: str, speeds: tuple[float, ...], every: int = 5, steps: int = 100) -> None:
+    """Logs of A, and of B that is so many times as fast, at each of several sizes."""
+    for size, speed in enumerate(speeds):
+        for number, (side, factor) in enumerate((("a", 1.0), ("b", speed))):
+            for trial, offset in enumerate(normal(0, 0.002, 5, 2 * size + number)):
+                rows = [
+                    {"step": step, "tokens": 100 * step}
+                    | {"val_loss": 4 - 0.02 * step * factor - size + offset}
+                    for step in range(every, steps + 1, every)
+                ]
+                write_lines(Path(f"{name}{side}{size}/seed_{trial}.jsonl"), rows)
+
+
 def write_entry(folder: str, table: bytes, task: str = "ImageNet") -> None:
     new(f"{folder}/{task}/train/x.tsv").write_bytes(table)
     new(f"{folder}/{task}/train/x.json").write_bytes(JSON)
@@ -75,6 +103,7 @@ MAKERS = {
     "LOG": LOG,
     "RESULT": RESULT,
     "TSV": TSV,
+    "disturb": lambda path, **changes: disturb(Path(path), **changes),
     "edit": edit,
     "example": example,
     "normal": normal,
@@ -83,6 +112,8 @@ MAKERS = {
     "write_lines": lambda path, rows: write_lines(Path(path), rows),
     "write_side": lambda path, finals, **facts: write_side(Path(path), finals, **facts),
     "write_entry": write_entry,
+    "write_in_turn": write_in_turn,
+    "write_ladder": write_ladder,
     "write_study": write_study,
     "write_bytes": lambda path, content: new(path).write_bytes(content),
     "make_folder": lambda path: Path(path).mkdir(),
@@ -120,9 +151,27 @@ def answers(text: str, folder: Path, capsys: Any) -> Iterator[str]:
             yield from answer(shlex.split(rest), folder, capsys)
 
 
+def to_four_digits(number: str) -> float:
+    return float(f"{float(number):.4g}")
+
+
+def field(record: Any, path: str) -> str:
+    """A field of a record by its path."""
+    for name in path.split("."):
+        record = record[int(name)] if isinstance(record, list) else record[name]
+    return json.dumps(record)
+
+
 def answer(words: list[str], folder: Path, capsys: Any) -> Iterator[str]:
     """What a command writes, and its status."""
     assert words[0] == "dawnjax"
+    if "|" in words:
+        place = words.index("|")
+        status = main([*words[1:place], "--json"])
+        found = json.loads(capsys.readouterr().out, parse_float=to_four_digits)
+        yield from (f"{path}: {field(found, path)}" for path in words[place + 1 :])
+        yield f"? {status}"
+        return
     before = content(folder)
     status = main(words[1:])
     said = capsys.readouterr()

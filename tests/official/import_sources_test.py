@@ -1,4 +1,4 @@
-"""Sources of results of every form: archives, stamps, and what is not a result: one clear line."""
+"""Archives of results, values that are no numbers, and the tables that an import writes."""
 
 import csv
 import zipfile

@@ -1,11 +1,15 @@
-"""`dawnjax import` of other programs' logs: entries that compare and report read as the logs."""
+"""Entries of other programs' logs stand apart from official results and from runs of ours."""
 
-import json
+import dataclasses
 
 import pytest
 from made_other_logs import normal, write_side
+from made_runs import write_run
 
 from dawnjax.__main__ import main
+from dawnjax.analysis import load
+from dawnjax.other_logs.columns import Columns
+from dawnjax.report.boards import boards, why_none_is_comparable
 from dawnjax.trials.group import read_entries
 
 
@@ -20,18 +24,6 @@ def imported(tmp_path):
     return sides, file
 
 
-def test_entries_are_compared_as_their_logs(imported, capsys):
-    (a, b), file = imported
-    found = []
-    for sides in ((a, b), (f"{file}#a", f"{file}#b")):
-        for budget in ("steps=55", "seconds=5.5", "tokens=5500", "end"):
-            capsys.readouterr()
-            flags = [f"--at={budget}", "--tokens=100", "--target=3.05", "--json"]
-            assert main(["compare", *sides, *flags]) == 0
-            found.append(json.loads(capsys.readouterr().out)["result"]["qualities"])
-    assert found[:4] == found[4:]
-
-
 def test_entries_of_logs_stay_apart(imported, tmp_path, capsys):
     _, file = imported
     entries = list(read_entries(file))
@@ -41,3 +33,15 @@ def test_entries_of_logs_stay_apart(imported, tmp_path, capsys):
     assert not (tmp_path / "x").exists()
     assert main(["report", str(file), f"--out={tmp_path}/page"]) == 0
     assert "other programs" in (tmp_path / "page" / "index.html").read_text()
+
+
+def test_no_board_has_logs_beside_runs_of_ours(imported, tmp_path):
+    """Whatever they are called: their clocks and data are another program's."""
+    write_run(tmp_path / "ours" / "0", seconds=30)
+    entries = load(*imported[0], tmp_path / "ours", columns=Columns(target=3.02))
+    ours = [entry for entry in entries if entry.suite == "dawnjax"]
+    named = [dataclasses.replace(it, benchmark="val_loss", target=entries[0].target) for it in ours]
+    made = boards([*entries, *named])
+    suites = [{row.entry.suite for row in board.rows} for board in made]
+    assert {"other"} in suites and all(len(suite) == 1 for suite in suites)
+    assert why_none_is_comparable([*entries, *named]) == ""

@@ -254,39 +254,6 @@ def test_a_dtype_without_a_peak_is_named():
     assert efficiency.peak_flops(find_product("Cloud TPU v5e"), "f32") == 197e12
 
 
-def test_a_fit_finds_the_efficiency_that_made_the_times():
-    truth = Efficiency(
-        products=0.5, memory=0.8, kernel_seconds=2e-6, host_seconds=1e-3, spread=0, fitted_on=()
-    )
-    shapes = [(1e12, 1e9, 500), (1e11, 5e10, 500), (1e10, 1e8, 4000), (1e12, 1e11, 100)]
-
-    def seconds_of(program):
-        h100 = find_product("H100 SXM5")
-        return lambda eff: sum(efficiency.compute_seconds(program, h100, eff).values())
-
-    rows = []
-    for index, (flops, num_bytes, runs) in enumerate(shapes):
-        ops = (work(flops, 1), work(0, num_bytes, runs))
-        predicted = seconds_of(Extract(work=ops, exchanges=(), memory_bytes=0))
-        for copy in range(6):
-            rows.append(
-                Measured(
-                    name=f"{index} {copy}",
-                    chip="h100",
-                    num_devices=8,
-                    seconds=predicted(truth),
-                    predicted=predicted,
-                )
-            )
-    found = efficiency.fit("gpu", "h100", rows)
-    assert found.products == pytest.approx(0.5, rel=0.02)
-    assert found.memory == pytest.approx(0.8, rel=0.02)
-    assert found.kernel_seconds == pytest.approx(2e-6, rel=0.05)
-    assert found.spread == efficiency.SMALLEST_SPREAD
-    assert efficiency.fit("gpu", "a100", rows).spread == efficiency.OTHER_DEVICE
-    assert efficiency.fit("gpu", "a100", []).spread == math.log(2)
-
-
 def test_a_step_of_another_device_widens_as_little_as_it_weighs():
     """Ten steps as predicted, and one of another chip off by 3 in the logarithm: weight 0.16."""
     own = Measured(name="a", chip="h100", num_devices=8, seconds=1.0, predicted=lambda _: 1.0)

@@ -1,6 +1,5 @@
 """`dawnjax race` as a user types it, and the commands of docs/race.md as they stand there."""
 
-import json
 import os
 import re
 import shlex
@@ -10,33 +9,8 @@ from pathlib import Path
 
 import pytest
 from ordinary_user import skip_as_root
-from told import result_in
-
-from dawnjax.__main__ import main
 
 GUIDE = Path(__file__).parents[2] / "docs" / "race.md"
-
-
-def test_a_track_is_shown(capsys):
-    assert main(["race", "tracks", "wikipedia_bytes_60s", "--json"]) == 0
-    shown = capsys.readouterr().out
-    assert json.loads(shown)["next"] == [], "a name in the place of the user's is no command"
-    [told] = result_in(shown)["tracks"]
-    assert told["aim"] == "lowest bits_per_byte after 60 seconds" and told["target"] is None
-    assert (told["budget"], told["budget_unit"]) == (60, "seconds")
-
-
-def test_a_new_recipe_is_submitted_and_shown(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert main(["race", "new", "mine", "--track=digits"]) == 0
-    assert "dawnjax race submit mine.py --track=digits" in capsys.readouterr().out
-    assert main(["race", "submit", "mine.py", "--track=digits"]) == 0
-    assert "next: dawnjax race verify entries/mine" in capsys.readouterr().out
-    assert main(["race", "submit", "mine.py", "--track=digits", "--out=other", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["result"]["path"] == "other" and told["next"] == ["dawnjax race verify other"]
-    assert main(["race", "board", "entries"]) == 0
-    assert "not yet judged" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,10 @@ import dataclasses
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from dawnjax.errors import ConfigError
-from dawnjax.race import submit, tracks
-from dawnjax.race.entry import read_entry
+from dawnjax.race import tracks
 from dawnjax.race.heats import Side
-from dawnjax.race.rules import RuleError
 from dawnjax.race.sandbox import LimitError
 
 GUIDE = Path(__file__).parents[2] / "docs" / "race.md"
@@ -122,21 +118,3 @@ def test_at_a_budget_of_seconds_a_run_is_ended_and_what_it_saved_is_measured(cou
 def test_a_program_that_breaks_its_word_is_refused(course, code, line):
     with pytest.raises(LimitError, match=line):
         ran(course, HEAD + code)
-
-
-def test_a_program_is_submitted_with_its_modules_and_races_where_it_may(tmp_path):
-    folder = tmp_path / "kernel"
-    folder.mkdir()
-    with pytest.raises(ConfigError, match="has no program: it lacks run.py"):
-        submit.submit(folder, track="digits", out=tmp_path / "entries" / "kernel")
-    (folder / "run.py").write_text("import rates\n")
-    (folder / "rates.py").write_text("RATE = 0.1\n")
-    entry = submit.submit(folder, track="digits", out=tmp_path / "entries" / "kernel")
-    assert (entry.name, entry.code, entry.source) == ("kernel", "program", "run.py")
-    assert sorted(entry.files) == ["source/rates.py", "source/run.py"]
-    assert read_entry(tmp_path / "entries" / "kernel").recipe == entry.recipe
-    with pytest.raises(RuleError, match="wikipedia_bytes accepts no program"):
-        submit.submit(folder, track="wikipedia_bytes", out=tmp_path / "entries" / "other")
-    (folder / "data.py").write_text(f"DATA = '{np.random.default_rng(0).bytes(20_000).hex()}'")
-    with pytest.raises(RuleError, match="at most 10,000 are allowed"):
-        submit.submit(folder, track="digits", out=tmp_path / "entries" / "large")

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from made_other_logs import normal, write_lines, write_side
+from made_other_logs import normal, write_side
 from scipy import stats
 from told import told
 
@@ -46,13 +46,3 @@ def test_the_noise_of_times_is_a_ratio(tmp_path, capsys):
     # What the pilots may not show is how they vary; the unseen trials are known.
     grown = times["deviation"] ** 2 * 7 / stats.chi2.ppf(0.05, 7) + times["unseen"] / 4
     assert five["at_most"] == pytest.approx(math.expm1(math.sqrt(grown * 2 / 5) * reach(5)))
-
-
-def test_equal_times_on_no_known_grid_tell_no_noise(tmp_path, capsys):
-    for seed in range(5):
-        row = {"step": 10, "seconds": 7.1, "val_loss": 3.0 + seed / 100, "seed": seed}
-        write_lines(tmp_path / f"run_{seed}.jsonl", [row])
-    [row] = told(capsys, "study", "--noise", str(tmp_path), "--target=3.5")["noise"]
-    times, quality = row["noise"]
-    assert times["deviation"] is None and "took equal times" in times["lacks"]
-    assert {row["margin"] for row in times["narrowest"]} == {None} and quality["deviation"]

@@ -7,11 +7,10 @@ import pytest
 from made_runs import write_run
 from made_studies import DIGITS, made_study
 
-from dawnjax.__main__ import main
 from dawnjax.errors import ExitStatus, RunError
 from dawnjax.report.studies import studies_sections
 from dawnjax.study import trials
-from dawnjax.study.design import Study, StudyFolder, arms_of, trials_of
+from dawnjax.study.design import Study, arms_of, trials_of
 from dawnjax.study.figures import figures
 from dawnjax.study.reading import trials_over
 from dawnjax.study.text import text_of
@@ -61,25 +60,6 @@ def test_a_trial_of_unknown_length_leaves_an_arm_without_an_expected_time(tmp_pa
     assert first.time_text == "the length of a trial is not known"
     assert first.cautions == [f"{first.time_text}, so it has no expected time"]
     assert second.verdict is None and not second.cautions
-
-
-def test_an_arm_on_different_machines_says_so(tmp_path, capsys):
-    study, of_arms, ordered = made_study(tmp_path / "s", {"3": [10.0], "4": [10.0]})
-    second = next(trial for trial in ordered if trial.seed == 1 and trial.arm is of_arms[0])
-    write_run(second.directory(tmp_path / "s"), seed=1, device_kind="tpu v5")
-    runs = trials_over(ordered, tmp_path / "s", {})
-    first, second = figures(study, of_arms, runs, tmp_path / "s").arms
-    [said] = first.cautions
-    assert said.startswith(
-        "its times come from different machines (8 x tpu v4 on 2 hosts; 8 x tpu v5"
-    )
-    assert second.cautions == [
-        "only the first arm ran with 8 x tpu v5 on 2 hosts, "
-        "so its ratio reflects more than the recipes"
-    ]
-    StudyFolder(tmp_path / "s").write(study, of_arms)
-    assert main(["report", str(tmp_path / "s"), f"--out={tmp_path / 'page'}"]) == 0
-    assert said in (tmp_path / "page" / "index.html").read_text()
 
 
 def test_a_verdict_on_arms_of_different_machines_says_so(tmp_path):

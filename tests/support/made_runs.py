@@ -118,3 +118,16 @@ def write_run(
     }
     (path / "experiment.json").write_text(json.dumps(record))
     return path
+
+
+LOAD = {"others_fraction": 0.09, "stolen_fraction": 0.03, "limit_fraction": 0.05}
+
+
+def disturb(run: Path, **changes: float) -> None:
+    """Record other work on the machine of a run: as much as disturbs it, unless changed."""
+    [log] = run.glob("*.jsonl")
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    host = {"process_index": 0, "seconds": 10.0}
+    summary = {"event": "host_summary", "hosts": [host], "load": LOAD | changes}
+    events.insert(-1, {**events[-2], **summary})
+    log.write_text("".join(json.dumps(event) + "\n" for event in events))
