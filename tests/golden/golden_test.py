@@ -10,6 +10,7 @@ A file is read from its top, in an empty folder of its own:
     dawnjax check: ...    what it answered on standard output, then on standard error
     ? 2                   its exit status
     $ dawnjax runs | next runs a command with `--json`, and shows fields of its object by path
+    = page.json rows.0    shows fields of a file
 
 `pytest tests/golden --update` writes what the commands answer now; read the difference before you
 keep it. A command that fails, with status 1 or 2, writes one line on standard error and changes no
@@ -135,7 +136,7 @@ def answers(text: str, folder: Path, capsys: Any) -> Iterator[str]:
     file, is_answer = None, False
     for line in text.splitlines():
         mark, _, rest = line.partition(" ")
-        is_answer = is_answer and mark not in ("#", "<", "%", "$", "?")
+        is_answer = is_answer and mark not in ("#", "<", "%", "$", "=", "?")
         if mark == "<":
             file = new(rest)
             file.write_text("")
@@ -143,9 +144,14 @@ def answers(text: str, folder: Path, capsys: Any) -> Iterator[str]:
             file.write_text(file.read_text() + rest + "\n")
         elif mark == "%":
             eval(rest, dict(MAKERS))
-        elif mark not in ("$", "#", "") or is_answer:
+        elif mark not in ("$", "=", "#", "") or is_answer:
             continue
         yield line
+        if mark == "=":
+            is_answer = True
+            source, *paths = rest.split()
+            yield from fields(Path(source).read_text(), paths)
+            yield "? shown"
         if mark == "$":
             is_answer = True
             yield from answer(shlex.split(rest), folder, capsys)
@@ -155,11 +161,13 @@ def to_four_digits(number: str) -> float:
     return float(f"{float(number):.4g}")
 
 
-def field(record: Any, path: str) -> str:
-    """A field of a record by its path."""
-    for name in path.split("."):
-        record = record[int(name)] if isinstance(record, list) else record[name]
-    return json.dumps(record)
+def fields(text: str, paths: list[str]) -> Iterator[str]:
+    """Fields of a JSON text by their paths."""
+    for path in paths:
+        record = json.loads(text, parse_float=to_four_digits)
+        for name in path.split("."):
+            record = record[int(name)] if isinstance(record, list) else record[name]
+        yield f"{path}: {json.dumps(record)}"
 
 
 def answer(words: list[str], folder: Path, capsys: Any) -> Iterator[str]:
@@ -168,8 +176,7 @@ def answer(words: list[str], folder: Path, capsys: Any) -> Iterator[str]:
     if "|" in words:
         place = words.index("|")
         status = main([*words[1:place], "--json"])
-        found = json.loads(capsys.readouterr().out, parse_float=to_four_digits)
-        yield from (f"{path}: {field(found, path)}" for path in words[place + 1 :])
+        yield from fields(capsys.readouterr().out, words[place + 1 :])
         yield f"? {status}"
         return
     before = content(folder)

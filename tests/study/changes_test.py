@@ -36,15 +36,6 @@ def test_claims_about_a_recipe_are_no_changed_fields(tmp_path):
     assert changes.changed_fields(first, second) == ["num_epochs: 1 -> 0"]
 
 
-def test_compilation_is_compared_between_trials_that_compiled(tmp_path):
-    for side in ("a", "b"):
-        write_run(tmp_path / side / "0", cache="cold" if side == "a" else "warm")
-        write_run(tmp_path / side / "1", seed=1, cache="warm")
-    first, second = (read_side(str(tmp_path / side)) for side in ("a", "b"))
-    compiled = quantities(first, second)["cold compilation"]
-    assert (compiled.first, compiled.second, compiled.ratio) == (5.0, None, None)
-
-
 def test_an_interrupted_run_tells_no_time_of_an_evaluation(tmp_path):
     """Its phase holds evaluations that were made again, and its rows do not."""
     whole = side_with(tmp_path / "a", phases={"eval": 4.0})
@@ -93,22 +84,3 @@ def test_an_op_of_no_time_is_one_line(seconds, tmp_path):
     table.write_text(f"name,scope,seconds\nfusion.1,stem,{seconds}\n")
     with pytest.raises(RunError, match="ops.csv is not a table of ops"):
         changes.op_changes(side, side)
-
-
-@pytest.mark.parametrize(
-    ("identity", "losses", "same"),
-    [
-        ("identity", (2.0, 1.0), True),
-        # Another schedule may begin alike.
-        ("another", (2.0, 1.0), None),
-        ("identity", (2.0, 1.5), False),
-        ("identity", (2.0, "NaN"), False),
-    ],
-)
-def test_first_losses_and_identity_together_tell_the_same_mathematics(
-    identity, losses, same, tmp_path
-):
-    write_run(tmp_path / "a", losses=(2.0, 1.0))
-    write_run(tmp_path / "b", losses=losses, identity=identity)
-    sides = [read_side(str(tmp_path / name)) for name in ("a", "b")]
-    assert changes.same_mathematics(*sides)[0] is same
