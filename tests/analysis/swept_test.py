@@ -44,20 +44,6 @@ def test_each_file_of_a_report_has_them(swept, tmp_path, capsys):
     assert {row["run"]: row["swept"]["x.rate"] for row in rows}["both"] == 0.5
 
 
-def test_a_source_names_what_changed_and_a_hash_only_where_it_must(swept):
-    sources = {entry.source for entry in analysis.load(swept)}
-    system = "8 x tpu v4 on 2 hosts"
-    assert sources == {
-        f"x/{system}",
-        f"x/global_batch_size=20/{system}",
-        f"x/global_batch_size=20, x.rate=0.5/{system}",
-    }
-    write_run(swept / "edited", identity="an edited file's")
-    sources = {entry.source for entry in analysis.load(swept)}
-    assert f"x/{system} (identity a)" in sources
-    assert f"x/{system} (identity an edite)" in sources
-
-
 def test_a_saved_entry_is_the_run_s_own_whatever_was_swept_beside_it(swept):
     file = swept / "one.jsonl"
     analysis.load(swept / "plain").save(file)

@@ -4,7 +4,6 @@ import dataclasses
 import re
 
 from made_reports import Page, entry, some_entries
-from made_runs import write_run
 
 from dawnjax.analysis.leaderboard import RULE
 from dawnjax.page.html_table import to_html
@@ -125,25 +124,6 @@ def test_entries_beside_each_other_are_named_by_what_differs():
     assert labels_apart(twice) == [
         "acme dgx \xb7 8 acc. (MXNet)",
         "acme dgx \xb7 8 acc. (PyTorch)",
-    ]
-
-
-def test_runs_of_one_name_are_told_apart(tmp_path):
-    runs = inputs.read([write_run(tmp_path / str(n) / "s1", run_id=str(n)) for n in range(3)]).runs
-    assert [run.name for run in runs] == ["s1 (1)", "s1 (2)", "s1 (3)"]
-
-    def with_overrides(run, **overrides):
-        return dataclasses.replace(run, name="s1", overrides=overrides)
-
-    changed = [
-        with_overrides(runs[0]),
-        with_overrides(runs[1], **{"optimizer.decay": 0.1, "num_epochs": 4}),
-        with_overrides(runs[2], **{"optimizer.decay": 0.2, "num_epochs": 4}),
-    ]
-    assert [run.name for run in inputs.named_apart(changed)] == [
-        "s1",
-        "s1 (decay=0.1)",
-        "s1 (decay=0.2)",
     ]
 
 

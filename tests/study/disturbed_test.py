@@ -30,19 +30,6 @@ def test_the_load_of_all_attempts_is_in_the_result(tmp_path):
     assert not load.is_disturbed(both) and load.is_disturbed(trial_of(events))
 
 
-def test_a_study_claims_no_more_without_disturbed_trials(tmp_path):
-    """Nothing before its look; then at the level that all of its arms share."""
-    slower: list[float | None] = [20.0, 30.0, 20.0, 30.0, 20.0, 30.0]
-    times: list[float | None] = [10.0, 15.0, 10.0, 15.0, 10.0, 15.0]
-    for over, word, level in ((5, "undecided", None), (6, "slower_if_all_reach", 0.975)):
-        out = tmp_path / str(over)
-        of_arms = {"3": times, "4": slower[:over], "5": times[:over]}
-        study, arms, ordered = made_study(out, of_arms)
-        disturb(next(it for it in ordered if it.arm == arms[0]).directory(out))
-        found = figures(study, arms, trials_over(ordered, out, {}), out).arms[1]
-        assert (found.without.word, found.without.ratio.level) == (word, level)
-
-
 def test_a_study_and_its_report_name_them(tmp_path):
     times: list[float | None] = [10.0, 15.0, 10.0, 15.0, 10.0, 15.0]
     slower: list[float | None] = [20.0, 30.0, 20.0, 30.0, 20.0, 30.0]

@@ -7,10 +7,8 @@ import subprocess
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 from made_logs import one_attempt
-from made_runs import write_run
 from made_studies import DIGITS, made_study
 
 import dawnjax
@@ -25,7 +23,6 @@ from dawnjax.runs.clock import RunClock
 from dawnjax.runs.log import RunLog, log_path
 from dawnjax.study import devices, side_by_side, trials
 from dawnjax.study.design import Arm, Study, StudyFolder, arms_of, trials_of
-from dawnjax.study.figures import figures
 from dawnjax.study.reading import trials_over
 from dawnjax.train import Ended
 from dawnjax.trials.from_log import trial_of
@@ -95,53 +92,6 @@ def test_each_declared_technique_can_be_left_out(name):
     for technique in techniques:
         request, _ = parse_request("train", [f"--experiment={name}", *technique.without])
         assert request.experiment.recipe_fields() != whole.recipe_fields(), technique.name
-
-
-def test_the_figures_of_an_arm(tmp_path):
-    times = {"3": [10.0, 10.0, 15.0, 10.0, 15.0], "4": [20.0, 20.0, 30.0, None, 20.0, 20.0]}
-    study, of_arms, ordered = made_study(tmp_path, times)
-    first, second = figures(study, of_arms, trials_over(ordered, tmp_path, {}), tmp_path).arms
-    of, interval = first.figures, first.interval
-    assert (of.trials, of.reached, first.planned) == (5, 5, 6)
-    assert of.expected_seconds == of.mean_seconds == 12
-    assert of.cv == pytest.approx(np.std([10, 10, 15, 10, 15]) / 12)
-    assert first.verdict is None and interval and interval.ends == "95 % if all reach"
-    assert interval.low and interval.high and interval.low < 12 < interval.high
-    assert first.time_text.startswith("12 s (95 % if all reach: ")
-    assert first.to_json()["ends"] == interval.ends
-    assert first.to_json()["low_seconds"] == interval.low
-    # Four of six reached in 110 s; the sixth ran to its end, 40 s.
-    of = second.figures
-    assert second.reached == "5 of 6"
-    assert of.expected_seconds == pytest.approx((20 + 20 + 30 + 40 + 20 + 20) / 5)
-    assert of.mean_seconds == 22
-    assert second.interval and second.interval.low is None, (
-        "too few trials for an interval with a failure"
-    )
-    assert (
-        second.verdict
-        and second.verdict.word == "undecided"
-        and second.verdict.to_json()["ratio"] == 2.5
-    )
-    assert [row["reached"] for row in second.to_json()["rows"]] == [
-        True,
-        True,
-        True,
-        False,
-        True,
-        True,
-    ]
-
-
-def test_a_trial_that_diverges_in_its_first_steps_counts_in_its_arm(tmp_path):
-    study, of_arms, ordered = made_study(tmp_path, {"3": [10.0, 10.0], "4": [10.0, 10.0]})
-    for trial in ordered:
-        if trial.seed == 2:
-            folder, seed = trial.directory(tmp_path), trial.seed
-            write_run(folder, seed=seed, seconds=None, status="diverged", losses=(2.5, "NaN"))
-    first, second = figures(study, of_arms, trials_over(ordered, tmp_path, {}), tmp_path).arms
-    assert [first.reached, second.reached] == ["2 of 3", "2 of 3"]
-    assert first.figures.expected_seconds == 30.0
 
 
 # With one step a call, JAX traces the step once.
