@@ -17,7 +17,9 @@ keep it. A command that fails, with status 1 or 2, writes one line on standard e
 file; the faults that `check` finds are its answer, and what `import` rejects.
 """
 
+import functools
 import json
+import operator
 import re
 import shlex
 import sys
@@ -27,6 +29,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_entries import entry_of
 from made_other_logs import normal, write_lines, write_side
 from made_runs import disturb, write_run
 from made_studies import made_study
@@ -93,6 +96,13 @@ def write_entry(folder: str, table: bytes, task: str = "ImageNet") -> None:
     new(f"{folder}/{task}/train/x.json").write_bytes(JSON)
 
 
+def write_odd_entry(path: str, place: tuple[str | int, ...], value: Any) -> None:
+    """An entry of two trials, with another value at a place in it."""
+    entry = entry_of([1.0, 2.0]).to_json()
+    functools.reduce(operator.getitem, place[:-1], entry)[place[-1]] = value
+    Path(path).write_text(json.dumps(entry))
+
+
 def write_study(out: str, seconds: dict[str, list[float | None]]) -> None:
     study, arms, _ = made_study(Path(out), seconds)
     StudyFolder(Path(out)).write(study, arms)
@@ -115,6 +125,7 @@ MAKERS = {
     "write_entry": write_entry,
     "write_in_turn": write_in_turn,
     "write_ladder": write_ladder,
+    "write_odd_entry": write_odd_entry,
     "write_study": write_study,
     "write_bytes": lambda path, content: new(path).write_bytes(content),
     "make_folder": lambda path: Path(path).mkdir(),
