@@ -1,7 +1,6 @@
 """What differs between two sides of a comparison, from runs that were written and not trained."""
 
 import dataclasses
-import json
 from pathlib import Path
 
 import pytest
@@ -23,17 +22,6 @@ def side_with(folder: Path, **fields) -> Side:
 
 def quantities(first: Side, second: Side) -> dict[str, changes.Change]:
     return {change.name: change for change in changes.changes(first, second)}
-
-
-def test_claims_about_a_recipe_are_no_changed_fields(tmp_path):
-    """A changed recipe has no observations: a study of it listed each value that it lacked."""
-    for name, seen in (("a", [{"trials": 20, "epochs_to_target": [7.04, 8.04]}]), ("b", [])):
-        file = write_run(tmp_path / name) / "experiment.json"
-        record = json.loads(file.read_text())
-        record["experiment"] |= {"observations": seen, "target_note": name, "num_epochs": len(seen)}
-        file.write_text(json.dumps(record))
-    first, second = (read_side(str(tmp_path / name)) for name in ("a", "b"))
-    assert changes.changed_fields(first, second) == ["num_epochs: 1 -> 0"]
 
 
 def test_an_interrupted_run_tells_no_time_of_an_evaluation(tmp_path):
