@@ -10,18 +10,20 @@ A file is read from its top, in an empty folder of its own:
     dawnjax check: ...    what it answered on standard output, then on standard error
     ? 2                   its exit status
     $ dawnjax runs | next runs a command with `--json`, and shows fields of its object by path
-    = page.json rows.0    shows fields of a file
+    = page.json rows.0    shows fields of a file, of whose lines each is one where it is `.jsonl`
 
 `pytest tests/golden --update` writes what the commands answer now; read the difference before you
 keep it. A command that fails, with status 1 or 2, writes one line on standard error and changes no
 file; the faults that `check` finds are its answer, and what `import` rejects.
 """
 
+import contextlib
 import functools
 import json
 import operator
 import re
 import shlex
+import sqlite3
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -103,6 +105,12 @@ def write_odd_entry(path: str, place: tuple[str | int, ...], value: Any) -> None
     Path(path).write_text(json.dumps(entry))
 
 
+def database(path: str, *statements: str) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as file:
+        for name in statements:
+            file.executescript(Path(name).read_text())
+
+
 def write_study(out: str, seconds: dict[str, list[float | None]]) -> None:
     study, arms, _ = made_study(Path(out), seconds)
     StudyFolder(Path(out)).write(study, arms)
@@ -114,6 +122,7 @@ MAKERS = {
     "LOG": LOG,
     "RESULT": RESULT,
     "TSV": TSV,
+    "database": database,
     "disturb": lambda path, **changes: disturb(Path(path), **changes),
     "edit": edit,
     "example": example,
@@ -161,7 +170,9 @@ def answers(text: str, folder: Path, capsys: Any) -> Iterator[str]:
         if mark == "=":
             is_answer = True
             source, *paths = rest.split()
-            yield from fields(Path(source).read_text(), paths)
+            text = Path(source).read_text()
+            lines = f"[{','.join(text.splitlines())}]"
+            yield from fields(lines if source.endswith(".jsonl") else text, paths)
             yield "? shown"
         if mark == "$":
             is_answer = True
