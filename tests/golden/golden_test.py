@@ -9,8 +9,10 @@ A file is read from its top, in an empty folder of its own:
     $ dawnjax check a     runs a command
     dawnjax check: ...    what it answered on standard output, then on standard error
     ? 2                   its exit status
-    $ dawnjax runs | next runs a command with `--json`, and shows fields of its object by path
-    = page.json rows.0    shows fields of a file, of whose lines each is one where it is `.jsonl`
+    $ dawnjax runs | next runs it with `--json`, and shows fields of its object by their paths
+    = a.json rows.0.seed  shows fields of a file; one of JSON lines is a list of them
+
+Numbers in fields are shown to four digits.
 
 `pytest tests/golden --update` writes what the commands answer now; read the difference before you
 keep it. A command that fails, with status 1 or 2, writes one line on standard error and changes no

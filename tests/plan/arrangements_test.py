@@ -219,3 +219,13 @@ def test_the_command_prints_its_rows(capsys):
     assert main(command) == 0
     text = capsys.readouterr().out
     assert "v6e:64: --mesh." in text and "v5e:8: batch 64: it does not fit" in text
+
+
+@pytest.mark.compiles
+def test_a_system_where_no_mesh_surely_fits_is_named_below_the_advice(capsys):
+    assert main(["plan", "c4_llama31_8b", "--on=h100:64,v6e:64", "--search=mesh"]) == 0
+    text = capsys.readouterr().out
+    assert (
+        "\nnot compared: v6e:64, because no mesh is certain to fit" in text
+        and "cheapest" not in text
+    )
