@@ -1,4 +1,4 @@
-"""MLPerf results from small logs with every trap."""
+"""MLPerf results from small logs; tests/golden/official.txt has more of their traps."""
 
 import json
 import math
@@ -15,9 +15,6 @@ from dawnjax.official.mlperf_trial import read_trial
 from dawnjax.official.outcome import Refused
 from dawnjax.trials.group import Entry
 
-# ---------------------------------------------------------------------------------------------
-# Logs made here, one trap each.
-
 START = 1_541_720_000.0
 
 
@@ -27,7 +24,7 @@ def v05(tag: str, seconds: float, value: Any = None, benchmark: str = "resnet") 
     return f":::MLPv0.5.0 {benchmark} {START + seconds:.9f} ({place}) {tag}{end}"
 
 
-def v05_log(*more: str, epochs: int = 2, stop: float = 100.0, success: Any = True) -> bytes:
+def v05_log(*more: str, epochs: int = 2, stop: float = 100.0) -> bytes:
     lines = [
         v05("run_clear_caches", -20),
         v05("run_start", 0),
@@ -38,70 +35,9 @@ def v05_log(*more: str, epochs: int = 2, stop: float = 100.0, success: Any = Tru
         lines.append(v05("train_epoch", 5 + 10 * epoch, epoch))
         lines.append(v05("eval_accuracy", 14 + 10 * epoch, {"epoch": epoch, "value": 0.5}))
     lines.append(v05("eval_accuracy", stop - 0.1, {"value": 0.75, "epoch": epochs - 1}))
-    lines.append(v05("run_stop", stop, None if success is None else {"success": success}))
+    lines.append(v05("run_stop", stop, {"success": True}))
     lines += more
     return ("\n".join(lines) + "\n").encode()
-
-
-def test_time_is_from_run_start_to_run_stop_by_the_stamps():
-    log = v05_log()
-    trial = read_trial(log)
-    assert (trial.seconds, trial.reached, trial.epochs) == (pytest.approx(100), True, 2)
-    shuffled = b"\n".join(reversed(log.splitlines()))
-    again = read_trial(shuffled)
-    assert (again.seconds, again.epochs) == (trial.seconds, trial.epochs)
-    assert again.evaluations == trial.evaluations
-
-
-def test_a_log_that_writes_every_line_twice_counts_once():
-    log = v05_log()
-    twice = b"".join(
-        b"DEBUG:mlperf_compliance:" + line + b"\n" + line + b"\n" for line in log.splitlines()
-    )
-    assert read_trial(twice).evaluations == read_trial(log).evaluations
-    assert read_trial(twice).epochs == 2
-    assert read_trial(twice).seconds == pytest.approx(100)
-
-
-@pytest.mark.parametrize("ends", [b"\r\n", b"\n\x1b[2K 12%|###   |\r", b"\n\xff\xfe broken \n"])
-def test_line_ends_progress_bars_and_foreign_text(ends):
-    log = ends.join(v05_log().splitlines())
-    trial = read_trial(b"booting\n" + log + ends)
-    assert (trial.seconds, len(trial.evaluations)) == (pytest.approx(100), 3)
-
-
-@pytest.mark.parametrize(
-    "success,reached",
-    [(None, True), (True, True), ("true", True), (False, False), ("false", False)],
-)
-def test_what_run_stop_says(success, reached):
-    assert read_trial(v05_log(success=success)).reached is reached
-
-
-def test_a_log_without_run_stop_did_not_reach():
-    log = b"\n".join(line for line in v05_log().splitlines() if b"run_stop" not in line)
-    trial = read_trial(log)
-    assert (trial.reached, trial.status) == (False, "no run_stop")
-    assert trial.seconds == pytest.approx(99.9)
-
-
-def test_stamps_of_zero_are_no_times():
-    zero = ":::MLPv0.5.0 resnet 0000000000 (empty) run_clear_caches"
-    trial = read_trial(v05_log(zero))
-    assert trial.seconds == pytest.approx(100)
-    assert trial.num_cache_clears == 2
-
-
-def test_blanks_before_the_colon_and_values_without_quotes():
-    odd = (
-        v05("opt_learning_rate", 3) + ' : { "deferred": true, "value": 0 }',
-        v05("opt_learning_rate", 4) + ": DEFERRED: 63b1-d3f4",
-        v05("input_batch_size", 4) + ":  256 ",
-    )
-    trial = read_trial(v05_log(*odd))
-    assert trial.batch_sizes == (256,)
-    assert len(trial.warnings) == 1
-    assert "unreadable" in trial.warnings[0]
 
 
 def epochs_log(train: list[tuple[float, Any]], evals: list[tuple[float, int]]) -> bytes:
@@ -257,16 +193,6 @@ def test_what_is_unknown_has_nulls_and_a_warning(tmp_path):
     assert entry.submitter == "Example <b>Corp</b>"  # the log names it too
     for words in ("is not JSON", "'weather_2031' is unknown"):
         assert any(words in warning for warning in entry.warnings)
-
-
-def test_a_single_log_is_an_entry_of_one_trial(tmp_path):
-    path = tmp_path / "console.out"
-    path.write_bytes(v05_log())
-    (entry,) = import_results([path]).entries
-    assert (entry.source, entry.benchmark, entry.round) == ("console.out", "resnet", "v0.5")
-    assert entry.trials[0].time_to_accuracy_seconds == pytest.approx(100)
-    assert (entry.num_hosts, entry.num_accelerators) == (None, None)
-    assert any("no description of the system" in warning for warning in entry.warnings)
 
 
 def write_v05(top: Path, benchmark: str, framework: str, logs: list[bytes], nodes: int) -> Path:
