@@ -55,6 +55,14 @@ def test_results_are_compared_reported_and_checked_without_jax(tmp_path):
     )
     assert re.findall(r"^status (\d+)$", done.stdout, re.MULTILINE) == ["0"] * 9, done.stderr
     assert "verdict at the last evaluation" in done.stdout and "verdict: B is slower" in done.stdout
+    # What these say of a run without a benchmark's data and without a profile.
+    out = f"--out={tmp_path}/out"
+    done = run_without(
+        ["export", "--format=dawnbench", "--submitter=L", f"{tmp_path}/c/0", out],
+        ["profile", f"{tmp_path}/c/0"],
+    )
+    assert done.stdout.split() == ["status", "2", "status", "2"], done.stderr
+    assert "this needs" not in done.stderr
 
 
 @pytest.mark.processes
