@@ -120,3 +120,11 @@ def test_without_its_file_a_run_says_which_class_is_missing(regression, capsys):
     error = capsys.readouterr().err
     assert "'regression' is none of" in error and "--experiment=FILE" in error
     assert error.count("\n") == 1
+
+
+def test_a_task_without_a_loss_is_one_line_in_the_words_of_any_python(tmp_path, capsys):
+    file = tmp_path / "task.py"
+    file.write_text(FILES["task"].replace("def loss", "def lose"))
+    assert main(["train", f"--experiment={file}", f"--run_dir={tmp_path / 'run'}"]) == 2
+    error = capsys.readouterr().err
+    assert "abstract class Regression" in error and error.count("\n") == 1

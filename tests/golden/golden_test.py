@@ -190,7 +190,7 @@ def fields(text: str, paths: list[str]) -> Iterator[str]:
     for path in paths:
         record = json.loads(text, parse_float=to_four_digits)
         for name in path.split("."):
-            record = record[int(name)] if isinstance(record, list) else record[name]
+            record = record[int(name)] if isinstance(record, list) else record.get(name)
         yield f"{path}: {json.dumps(record)}"
 
 
@@ -207,9 +207,11 @@ def answer(words: list[str], folder: Path, capsys: Any) -> Iterator[str]:
     status = main(words[1:])
     said = capsys.readouterr()
     if status in (1, 2) and words[1] not in ("check", "import"):
-        assert said.out == "" and said.err.count("\n") == 1, (words, said)
+        assert (said.out + said.err).count("\n") == 1, (words, said)
+        assert said.out == "" or words[1] == "plan", words
         assert content(folder) == before, words
     text = (said.out + said.err).replace(str(folder), "FOLDER")
+    text = re.sub(r"<string>:\d+", "<string>:N", text)  # a dataclass's code, by Python's version
     yield from text.replace(", ".join(experiment_names()), "EXPERIMENTS").splitlines()
     yield f"? {status}"
 
