@@ -20,9 +20,7 @@ file; the faults that `check` finds are its answer, and what `import` rejects.
 """
 
 import contextlib
-import functools
 import json
-import operator
 import re
 import shlex
 import sqlite3
@@ -49,7 +47,8 @@ pytestmark = pytest.mark.compiles  # a file has up to seventy commands
 FILES = sorted(Path(__file__).parent.glob("*.txt"))
 PAGE = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
 NAMES = ("data", "model", "linen", "optimizer", "task")
-EXAMPLES = dict(zip(NAMES, re.findall(r"```python\n(.*?)```", PAGE, re.S), strict=True))
+TEXTS = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+EXAMPLES: dict[str, str] = dict(zip(NAMES, TEXTS, strict=True))
 
 
 def new(path: str) -> Path:
@@ -103,7 +102,10 @@ def write_entry(folder: str, table: bytes, task: str = "ImageNet") -> None:
 def write_odd_entry(path: str, place: tuple[str | int, ...], value: Any) -> None:
     """An entry of two trials, with another value at a place in it."""
     entry = entry_of([1.0, 2.0]).to_json()
-    functools.reduce(operator.getitem, place[:-1], entry)[place[-1]] = value
+    holder: Any = entry
+    for name in place[:-1]:
+        holder = holder[name]
+    holder[place[-1]] = value
     Path(path).write_text(json.dumps(entry))
 
 

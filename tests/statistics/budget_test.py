@@ -105,6 +105,7 @@ def test_several_budgets_hold_together():
     a = side(normal(3.0, 0.1, 10))
     [alone] = judge_at(a, side(normal(3.1, 0.1, 10, 1)), [100.0], direction="at_most")
     found = alone.difference
+    assert found is not None and found.low is not None
     shift = 0.1 + 1e-3 - found.low  # just found at 5 %
     b = side(normal(3.0 + shift, 0.1, 10, 1))
     assert judge_at(a, b, [100.0], direction="at_most")[0].word == "worse"

@@ -34,6 +34,7 @@ def test_the_probability_by_hand():
 def test_the_interval_has_the_ratios_that_the_test_does_not_exclude():
     for sides in (pair(0.7, 17, 19, 20, 0.1), pair(2.0, 20, 20, 20), pair(0.9, 5, 6, 8)):
         found = sides.interval(0.01)
+        assert found is not None and found.low is not None and found.high is not None
         assert found.low < found.value < found.high
         for end in (found.low, found.high):
             assert sides.p_value(end) == pytest.approx(0.01, rel=1e-3)

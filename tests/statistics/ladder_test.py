@@ -69,6 +69,7 @@ def test_the_line_of_the_worse_side_errs_too():
     sparse, dense = curve([0.5, 1, 2, 3], 1e-3, 0), curve(np.arange(1, 61) / 20, 1e-3, 0)
     for pair in ((sparse, dense), (dense, sparse)):
         found = speedup(*pair, 1.45, "at_most").interval
+        assert found is not None and found.low is not None and found.high is not None
         assert found.low < 0 < found.high
 
 
