@@ -93,6 +93,7 @@ def main() -> int:
     arguments = parser.parse_args()
     compared = COMPARISONS[arguments.experiment]
     flags = [NOTHING_CACHED, *compared.flags, *arguments.flags]
+    results = harness.Results(arguments.name or f"{compared.name}_pytorch")
     tried = _screen(compared)
     seconds = {name: way["seconds_an_epoch"] for name, way in tried.items() if "failed" not in way}
     if not seconds:
@@ -110,7 +111,6 @@ def main() -> int:
                 trial = _run_pytorch(compared, seed, settings)
             sides[side].append(trial)
             print(f"{side:8} {_line(trial)}", flush=True)
-    results = harness.Results(arguments.name or f"{compared.name}_pytorch")
     results.add(
         experiment=arguments.experiment,
         flags=flags,

@@ -8,18 +8,19 @@ from dawnjax.page import words
 
 
 def machine(record: Record) -> str:
-    """Hardware of a result: its accelerators, or else cores and processor.
+    """Hardware of a result, and the load before the first figure, where it is known."""
+    load = record["environment"].get("load_before")
+    return hardware(record) + ("" if load is None else f", load {load:g} before")
 
-    The cell always names the load before the first figure, where it is known.
-    """
+
+def hardware(record: Record) -> str:
+    """Accelerators of a result, or else cores and processor."""
     facts = record["environment"]
-    load = facts.get("load_before")
-    before = "" if load is None else f", load {load:g} before"
     accelerators = facts.get("accelerators", [])
     if accelerators:
-        return f"{len(accelerators)} x {accelerators[0].split(',')[0]}{before}"
+        return f"{len(accelerators)} x {accelerators[0].split(',')[0]}"
     processor = facts["processor"].replace("(R)", "").removesuffix(" Processor")
-    return f"{words.count(facts['cores'], 'core')} of {processor}{before}"
+    return f"{words.count(facts['cores'], 'core')} of {processor}"
 
 
 def when(record: Record, *names: str) -> str:

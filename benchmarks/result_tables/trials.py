@@ -9,7 +9,15 @@ from benchmarks.compared import (
 )
 from benchmarks.harness import Rounds
 from benchmarks.machine_load import disturbed_words
-from benchmarks.result_tables.cells import compared_row, interval, machine, present, spread, when
+from benchmarks.result_tables.cells import (
+    compared_row,
+    hardware,
+    interval,
+    machine,
+    present,
+    spread,
+    when,
+)
 from benchmarks.result_tables.result_files import Record
 
 
@@ -19,7 +27,8 @@ def against_pytorch(record: Record) -> Iterator[list[str]]:
     reached = [f"{record[side]['num_reached']} of {record[side]['num_trials']}" for side in sides]
     ours, theirs = (record[side]["trials"] for side in sides)
     load = disturbed_words({"DawnJAX": ours, "PyTorch": theirs})
-    where = [machine(record), when(record, "jax", "torch")]
+    # The load is known of each trial. That of older files' environments is their last trial's own.
+    where = [hardware(record), when(record, "jax", "torch")]
     where.append(f"{' and '.join(reached)}; {load}")
     ratios = trial_ratios_with_and_without_disturbed(ours, theirs)
     if "time to accuracy, s" not in ratios:
