@@ -22,10 +22,11 @@ from dawnjax.__main__ import main
 pytestmark = pytest.mark.compiles
 
 # Images, text with a loss in parts, examples that the task makes.
-TRIED_AT_EACH_CHANGE = ("classification", "llama", "self_play")
+RESUMED_AT_EACH_CHANGE = ("classification", "llama", "self_play")
 
 answered_tasks = pytest.mark.parametrize("name", rows(TABLE, ANSWERED_AT_EACH_CHANGE))
-some_tasks = pytest.mark.parametrize("name", rows(TABLE, TRIED_AT_EACH_CHANGE))
+resumed_tasks = pytest.mark.parametrize("name", rows(TABLE, RESUMED_AT_EACH_CHANGE))
+placed_tasks = pytest.mark.parametrize("name", rows(TABLE, ("classification", "llama")))
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +43,7 @@ def trained(name, scores, tmp_path_factory, compile_cache) -> Path:
     return trained_run(tmp_path_factory, name, compile_cache)
 
 
-@some_tasks
+@placed_tasks
 def test_devices_and_placement_do_not_change_the_mathematics(name, trained):
     row, sharded = TABLE[name], result_of(trained)
     assert sharded["num_devices"] == 4
@@ -62,7 +63,7 @@ def test_devices_and_placement_do_not_change_the_mathematics(name, trained):
         np.testing.assert_allclose(losses, alone[:6], atol=row.atol, err_msg=str(flags))
 
 
-@some_tasks
+@resumed_tasks
 def test_a_run_that_resumes_ends_bit_for_bit_as_one_that_does_not(
     name, request, tmp_path, compile_cache, kept_programs
 ):

@@ -279,7 +279,7 @@ def test_a_stopped_process_is_given_up(tmp_path, compile_cache, campaign):
 @pytest.mark.processes
 def test_sigterm_to_the_launcher_saves_on_all_hosts(tmp_path, compile_cache):
     run_dir = tmp_path / "run"
-    launcher = start(launch(run_dir, compile_cache))
+    launcher = start(launch(run_dir, compile_cache), environment(1, QUICK))
     wait_for(lambda: steps_reached(run_dir, 20))
     ranks = ranks_of(launcher, 2)
     launcher.terminate()
