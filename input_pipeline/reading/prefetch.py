@@ -86,7 +86,6 @@ class Prefetch(Generic[Item]):
         self._closed.set()
         while not self._ready.empty():
             self._ready.get()
-        self._ready.put((None, StopIteration()))
         self._room.release()
         self._thread.join(CLOSE_SECONDS)
 

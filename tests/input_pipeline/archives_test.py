@@ -7,7 +7,6 @@ import pathlib
 import struct
 import tarfile
 import tracemalloc
-import zipfile
 from typing import Any
 
 import numpy as np
@@ -51,43 +50,6 @@ def test_the_kind_is_known_by_content(container, tmp_path):
     (tmp_path / "text").write_text("hello")
     assert "not a folder, .tar" in refusal(tmp_path / "text")
     assert refusal(tmp_path / "none") == f"{tmp_path / 'none'}: no such file or folder"
-
-
-@pytest.mark.parametrize(
-    "name", ["../evil.png", "/etc/evil.png", "train/../../evil", "C:/evil", "train\\..\\evil"]
-)
-def test_names_that_lead_out_are_refused(name, tmp_path):
-    files = FILES | {name: b"x"}
-    for path in (write_tar(tmp_path / "a.tar", files, "w"), write_zip(tmp_path / "a.zip", files)):
-        assert "leads out of the archive" in refusal(path)
-
-
-@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE])
-def test_links_and_devices_in_a_tar_are_refused(kind, tmp_path):
-    with tarfile.open(tmp_path / "a.tar", "w") as archive:
-        info = tarfile.TarInfo("train/cat/0001.png")
-        info.type, info.linkname = kind, "/etc/passwd"
-        archive.addfile(info)
-    assert "is a link, a device or a sparse file" in refusal(tmp_path / "a.tar")
-
-
-def test_links_and_encrypted_files_in_a_zip_are_refused(tmp_path):
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
-        info = zipfile.ZipInfo("train/cat/0001.png")
-        info.external_attr = 0o120777 << 16
-        archive.writestr(info, "/etc/passwd")
-    assert "is a link" in refusal(tmp_path / "a.zip")
-    content = bytearray(write_zip(tmp_path / "b.zip", {"data_batch_1": b"x"}).read_bytes())
-    content[content.index(b"PK\x01\x02") + 8] |= 1
-    (tmp_path / "b.zip").write_bytes(content)
-    assert "is encrypted" in refusal(tmp_path / "b.zip")
-
-
-def test_repeated_members_are_refused(tmp_path):
-    with tarfile.open(tmp_path / "a.tar", "w") as archive:
-        for _ in range(2):
-            archive.addfile(tarfile.TarInfo("data_batch_1"))
-    assert "'data_batch_1' is in it twice" in refusal(tmp_path / "a.tar")
 
 
 @pytest.mark.parametrize("container", ["tar.gz", "tar.xz", "zip"])
@@ -170,21 +132,6 @@ def test_folders_that_cannot_be_read_or_lead_in_circles(tmp_path, monkeypatch):
     assert refusal(path).endswith("frog: cannot be read (Permission denied)")
 
 
-def test_sparse_files_and_pipes_are_refused(tmp_path):
-    """512 bytes of a sparse file may stand for any number of zeros."""
-    info = tarfile.TarInfo("data_batch_1")
-    info.type = tarfile.GNUTYPE_SPARSE
-    header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
-    header[483:495] = b"77777777777\0"
-    header[148:156] = b" " * 8
-    header[148:156] = b"%06o\0 " % sum(header)
-    (tmp_path / "a.tar").write_bytes(bytes(header) + bytes(10240 - 512))
-    assert "sparse file" in refusal(tmp_path / "a.tar")
-    (tmp_path / "folder").mkdir()
-    os.mkfifo(tmp_path / "folder" / "0001.png")
-    assert "0001.png: is not a plain file" in refusal(tmp_path / "folder")
-
-
 @pytest.mark.parametrize("mode", ["w", "w:gz", "w:xz", "w:bz2"])
 def test_cut_and_damaged_tars_are_found(mode, tmp_path):
     path = write_tar(tmp_path / "a.tar", FILES, mode)
@@ -199,21 +146,3 @@ def test_cut_and_damaged_tars_are_found(mode, tmp_path):
         changed[place] ^= 1 << int(place) % 8
         path.write_bytes(changed)
         assert refusal(path).startswith(f"{path}: ")
-
-
-def test_tar_cut_between_members_is_found(tmp_path):
-    """Each file is whole: only the end mark is missing."""
-    path = write_tar(tmp_path / "a.tar", FILES, "w")
-    whole = path.read_bytes()
-    path.write_bytes(whole[: len(FILES) * (512 + 3072)])
-    assert refusal(path) == f"{path}: damaged or cut short (empty header)"
-    path.write_bytes(whole[: len(FILES) * (512 + 3072) + 512])  # half of the mark
-    assert refusal(path) == f"{path}: damaged or cut short (the end mark is missing)"
-
-
-def test_damaged_zips_are_found(tmp_path):
-    path = write_zip(tmp_path / "a.zip", FILES)
-    whole = path.read_bytes()
-    for changed in (whole[:-30], whole[: len(whole) // 2], whole[:5000] + b"?" + whole[5001:]):
-        path.write_bytes(changed)
-        assert refusal(path).startswith(f"{path}: damaged or cut short (")

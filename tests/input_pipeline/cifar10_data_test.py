@@ -7,15 +7,14 @@ import pickle
 import cv2
 import numpy as np
 import pytest
-from packed import Files, write_folder, write_tar, write_zip
+from packed import Files, prepare, write_folder, write_tar, write_zip
 from tfds_builders import build
 
-from dawnjax.__main__ import main
 from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.feed import InputShapes
 from dawnjax.input_pipeline.datasets import cifar10
 from dawnjax.input_pipeline.datasets.cifar10 import CLASSES, Cifar10
-from dawnjax.input_pipeline.reading import archives, image_set, labelled_images
+from dawnjax.input_pipeline.reading import archives, labelled_images
 
 RANDOM = np.random.default_rng(0)
 TRAIN = RANDOM.integers(0, 256, (20, 32, 32, 3), np.uint8)
@@ -70,17 +69,6 @@ def image_tree(suffix: str = ".png", root: str = "") -> Files:
     return files
 
 
-def prepare(source: pathlib.Path, out: pathlib.Path) -> int:
-    return main(["prepare", "--dataset=cifar10", f"--from={source}", f"--out={out}"])
-
-
-def refusal(source: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> str:
-    assert prepare(source, source.parent / "refused") == 1
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    return error
-
-
 def arrays(out: pathlib.Path) -> list[np.ndarray]:
     data = Cifar10(data_dir=str(out))
     splits = data.load("train"), data.load("eval")
@@ -90,12 +78,12 @@ def arrays(out: pathlib.Path) -> list[np.ndarray]:
 @pytest.mark.parametrize(("name", "files"), [("python", python_files), ("binary", binary_files)])
 def test_the_published_archives_are_known_by_their_hash(name, files, tmp_path, capsys, monkeypatch):
     source = write_tar(tmp_path / "download", files())  # what a file is called does not matter
-    assert "is not a published archive of CIFAR-10 (cifar-10-python.tar.gz, " in refusal(
-        source, capsys
-    )
+    assert prepare("cifar10", source, tmp_path / "out") == 1
+    refusal = "is not a published archive of CIFAR-10 (cifar-10-python.tar.gz, "
+    assert refusal in capsys.readouterr().err
     known = {archives.sha256(source): f"cifar-10-{name}.tar.gz"}
     monkeypatch.setattr(cifar10, "ARCHIVES", known)
-    assert prepare(source, tmp_path / "out") == 0
+    assert prepare("cifar10", source, tmp_path / "out") == 0
     assert "note: these are" not in capsys.readouterr().out
     for found, wanted in zip(
         arrays(tmp_path / "out"), (TRAIN, TEST, TRAIN_LABELS, TEST_LABELS), strict=True
@@ -122,7 +110,7 @@ def test_image_files(write, tmp_path, capsys):
     files["data/cifar10/.DS_Store"] = files["data/cifar10/train/cat/.hidden"] = b"not looked at"
     files["__MACOSX/train/cat/._0003.png"] = files["README.txt"] = b"not looked at"
     files = dict(sorted(files.items(), key=lambda item: item[0][::-1]))  # their order has no say
-    assert prepare(write(tmp_path / "cifar10", files), tmp_path / "out") == 0
+    assert prepare("cifar10", write(tmp_path / "cifar10", files), tmp_path / "out") == 0
     said = capsys.readouterr().out
     assert "20 train and 10 eval images 32x32x3 in 10 classes" in said
     note = "note: these are 20 + 10 images in 10 classes, not CIFAR-10: not made from a published"
@@ -133,34 +121,12 @@ def test_image_files(write, tmp_path, capsys):
     assert (labels == TRAIN_LABELS[order]).all()
 
 
-def test_wrong_sources_are_one_line(tmp_path, capsys):
-    image = image_tree()["train/cat/0003.png"]
-    for number, (name, content, message) in enumerate(
-        (
-            ("train/cat/x.png", image[:-20], "'train/cat/x.png' is cut short"),
-            ("train/cat/x.png", encoded(TRAIN[0, :16], ".png"), "is 32x16 pixels, but should be"),
-            ("train/cat/x.txt", b"hello", "is neither JPEG nor PNG"),
-            ("train/plane/x.png", image, "is in no class of CIFAR-10 (airplane, "),
-        )
-    ):
-        path = write_folder(tmp_path / f"{number}", image_tree() | {name: content})
-        assert message in refusal(path, capsys)
-    files = {name: data for name, data in image_tree().items() if "train/frog" not in name}
-    path = write_folder(tmp_path / "lacks", files)
-    assert "no training image is in class 'frog'" in refusal(path, capsys)
-    parts = {"train_y": TRAIN_LABELS, "test_x": TEST, "test_y": TEST_LABELS}
-    for change, message in (
-        ({"train_x": TRAIN[:, :16]}, "images for train are uint8 (20, 16, 32, 3), but should be"),
-        ({"train_x": TRAIN, "test_y": TEST_LABELS + 1}, "label 10 of example 9 is out of range"),
-    ):
-        change = {"test_x": TEST[:, :16], **change} if "test_y" not in change else change
-        np.savez(tmp_path / "a.npz", **{**parts, **change}, classes=np.array(CLASSES))
-        assert message in refusal(tmp_path / "a.npz", capsys)
-
-
 @pytest.fixture
 def prepared_directory(tmp_path: pathlib.Path) -> pathlib.Path:
-    assert prepare(write_folder(tmp_path / "source", image_tree()), tmp_path / "cifar10") == 0
+    assert (
+        prepare("cifar10", write_folder(tmp_path / "source", image_tree()), tmp_path / "cifar10")
+        == 0
+    )
     return tmp_path / "cifar10"
 
 
@@ -179,15 +145,6 @@ def test_the_model_looks_at_images_of_all_classes_first(prepared_directory: path
         )
         assert list(shapes.initialization_rows) == list(expected)
         assert shapes.initialization_examples["image"].shape == (len(expected), 32, 32, 3)
-
-
-def test_the_default_directory(prepared_directory, monkeypatch):
-    monkeypatch.delenv("DAWNJAX_DATA", raising=False)
-    data = prepared_directory.parent / "data"
-    data.mkdir()
-    prepared_directory.rename(data / "cifar10")
-    monkeypatch.chdir(data.parent)
-    assert Cifar10().spec().num_train_examples == 20
 
 
 @pytest.fixture(scope="module")
@@ -215,35 +172,6 @@ def test_tfds_is_read_as_it_is_and_prepared(tfds_directory, tmp_path):
     assert sorted_pixels(evaluated) == sorted_pixels(TEST)
     known = {image.tobytes(): label for image, label in zip(TRAIN, TRAIN_LABELS, strict=True)}
     assert [known[image.tobytes()] for image in train] == labels.tolist()
-    assert prepare(tfds_directory, tmp_path / "out") == 0
+    assert prepare("cifar10", tfds_directory, tmp_path / "out") == 0
     for direct, converted in zip(arrays(tfds_directory), arrays(tmp_path / "out"), strict=True):
         np.testing.assert_array_equal(direct, converted)
-
-
-@pytest.mark.long
-@pytest.mark.compiles
-def test_real_images(test_data: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """All 60,000 JPEG files; counts and statistics as their own documentation states them."""
-    source = test_data / "cifar10" / "cifar10_jpeg.tar.xz"
-    if not source.exists():
-        pytest.skip(f"{source} is not here")
-    assert prepare(source, tmp_path / "cifar10") == 0
-    mean, std = image_set.read(tmp_path / "cifar10").facts.statistics["train"]
-    np.testing.assert_allclose(mean, (0.4913, 0.4821, 0.4465), atol=5e-5)
-    np.testing.assert_allclose(std, (0.2452, 0.2428, 0.2606), atol=5e-5)
-    data = Cifar10(data_dir=str(tmp_path / "cifar10"))
-    assert data.spec().num_train_examples == 50_000 and data.spec().num_eval_examples == 10_000
-    # All counts are CIFAR-10's, and still it is none: it comes from no published archive.
-    declaration = data.spec().declaration
-    assert declaration is not None and declaration.benchmark == ""
-    train, evaluation = data.load("train"), data.load("eval")
-    assert (np.bincount(train["label"]) == 5000).all()
-    assert (np.bincount(evaluation["label"]) == 1000).all()
-    pixels = evaluation["image"][::10] / 255
-    # A tenth of the test images: within 0.01 of their stated mean.
-    np.testing.assert_allclose(pixels.mean(axis=(0, 1, 2)), (0.4941, 0.4851, 0.4504), atol=0.01)
-    # Ships and planes stand before blue, frogs and deer do not: labels fit images.
-    blue = np.asarray(train["image"]).astype(np.float32).mean(axis=(1, 2))
-    bluer = blue[:, 2] > blue[:, 0]
-    share = np.array([bluer[train["label"] == label].mean() for label in range(10)])
-    assert set(np.argsort(share)[-2:]) == {CLASSES.index("airplane"), CLASSES.index("ship")}

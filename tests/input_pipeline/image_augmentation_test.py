@@ -51,11 +51,6 @@ def test_normalize_gives_the_defined_value():
     assert normalized.dtype == jnp.float32
 
 
-def test_the_defaults_change_nothing():
-    images = random_images(3)
-    np.testing.assert_array_equal(augment(ImageAugmentation(), images), images)
-
-
 @pytest.mark.parametrize(
     ("padding", "numpy_mode"), [("zeros", "constant"), ("edge", "edge"), ("reflect", "reflect")]
 )

@@ -1,17 +1,16 @@
-"""ImageNet's path from photographs to batches, on real ones where they are."""
+"""ImageNet's path from photographs to batches."""
 
 import dataclasses
 import functools
 import io
-import json
 import pathlib
-import tarfile
 
 import cv2
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from packed import prepare
 from photographs_made import photograph
 from quick_compilation import FUSIONS_OF_A_USER
 
@@ -23,7 +22,6 @@ from dawnjax.input_pipeline.reading import image_set, photographs
 from dawnjax.input_pipeline.reading.batches import ExampleOrder, host_batch
 from dawnjax.input_pipeline.reading.dataset import DataError
 from dawnjax.input_pipeline.reading.image_files import decode_part, decode_square
-from dawnjax.input_pipeline.reading.photographs import open_source
 from dawnjax.input_pipeline.reading.rows_on_demand import RowsOnDemand
 
 
@@ -43,10 +41,6 @@ def folders(tmp_path: pathlib.Path) -> pathlib.Path:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"image_{index}.JPEG").write_bytes(photograph(270 + 10 * index, 400, index))
     return root
-
-
-def prepare(source: pathlib.Path, out: pathlib.Path, *flags: str) -> int:
-    return main(["prepare", "--dataset=imagenet", f"--from={source}", f"--out={out}", *flags])
 
 
 def test_grey_misnamed_and_small_photographs_are_converted():
@@ -88,21 +82,6 @@ def test_a_cmyk_photograph_is_converted():
     assert (square[:, 136:, 2] > square[:, 136:, 0] + 100).all()
 
 
-@pytest.mark.parametrize(
-    ("break_it", "message"),
-    [
-        (lambda root: (root / "train/stray.JPEG").write_bytes(b"x"), "outside the class folders"),
-        (lambda root: (root / "val/n09999999").mkdir(), "in no class of"),
-        (lambda root: (root / "val").rename(root / "other"), "has no known form of ImageNet"),
-        (lambda root: (root / "train/n00000000/folder").mkdir(), "is not a file"),
-    ],
-)
-def test_folders_that_are_not_whole_are_refused(folders, break_it, message):
-    break_it(folders)
-    with pytest.raises(DataError, match=message):
-        open_source(folders, "ImageNet")
-
-
 def test_rows_on_demand_are_the_rows_of_an_array():
     made: list[int] = []
 
@@ -131,13 +110,13 @@ def whole(folders, tmp_path) -> pathlib.Path:
     # One is grey, and one a PNG of another size that is named as the others.
     (folders / "train/n00000000/image_2.JPEG").write_bytes(photograph(300, 400, grey=True))
     (folders / "train/n00000001/image_5.JPEG").write_bytes(photograph(100, 120, kind=".png"))
-    assert prepare(folders, tmp_path / "whole", "--form=photographs") == 0
+    assert prepare("imagenet", folders, tmp_path / "whole", "--form=photographs") == 0
     return tmp_path / "whole"
 
 
 def test_whole_photographs_give_the_batches_of_squares(folders, whole, tmp_path):
     out = tmp_path / "out"
-    assert prepare(folders, out) == 0
+    assert prepare("imagenet", folders, out) == 0
     direct, ready = ImageNet(data_dir=str(whole)), ImageNet(data_dir=str(out))
     fields = ("num_train_examples", "num_eval_examples", "num_classes", "image_shape", "mean")
     for name in fields:
@@ -161,11 +140,6 @@ def test_whole_photographs_give_the_batches_of_squares(folders, whole, tmp_path)
         )
     evaluated = np.asarray(direct.load("eval")["image"])
     np.testing.assert_array_equal(evaluated, ready.load("eval")["image"])
-
-
-def test_folders_train_once_they_are_prepared(folders):
-    with pytest.raises(DataError, match="no ImageNet there, .*`dawnjax prepare --dataset=imagenet"):
-        ImageNet(data_dir=str(folders)).spec()
 
 
 def test_whole_photographs_are_cut_at_random(folders, whole, tmp_path, capsys):
@@ -196,7 +170,7 @@ def test_whole_photographs_are_cut_at_random(folders, whole, tmp_path, capsys):
     first = decoded((folders / "val/n00000000/image_8.JPEG").read_bytes())
     middle = cv2.resize(first[22:328, 47:353], (64, 64), interpolation=cv2.INTER_AREA)
     assert abs(evaluated - middle).mean() < 2
-    assert prepare(folders, tmp_path / "out") == 0
+    assert prepare("imagenet", folders, tmp_path / "out") == 0
     with pytest.raises(DataError, match="has squares, but data.form=photographs needs whole"):
         ImageNet(data_dir=str(tmp_path / "out"), form="photographs").spec()
     argv = ["train", "--experiment=imagenet_resnet50", f"--data.data_dir={whole}"]
@@ -237,7 +211,7 @@ def test_a_part_of_a_photograph_is_that_part_whatever_its_size():
 
 def test_large_images_are_mapped_unread(folders, tmp_path):
     out = tmp_path / "out"
-    prepare(folders, out)
+    prepare("imagenet", folders, out)
     prepared = image_set.read(out)
     mapped = image_set.read_split(prepared, "train", most_bytes=0)
     assert isinstance(mapped["image"], np.memmap)
@@ -289,60 +263,3 @@ def test_an_evaluation_sees_the_middle():
     middle = image_augmentation.center_crop(ImageAugmentation(crop_pixels=4), images)
     np.testing.assert_array_equal(middle, images[:, 1:5, 2:6])
     assert image_augmentation.center_crop(ImageAugmentation(), images) is images
-
-
-@pytest.fixture(scope="module")
-def real_photographs(tmp_path_factory) -> pathlib.Path:
-    """The 300 real photographs as class folders: 240 to train on, and every fifth."""
-    import os
-
-    directory = os.environ.get("DAWNJAX_TEST_DATA")
-    if not directory:
-        pytest.skip("DAWNJAX_TEST_DATA is not set: the real data sets are not here")
-    root = tmp_path_factory.mktemp("imagenet")
-    path = pathlib.Path(directory) / "imagenet_sample" / "imagenet_sample_300.tar"
-    with tarfile.open(path) as archive:
-        members = sorted(
-            (item for item in archive if item.name.endswith(".JPEG")), key=lambda item: item.name
-        )
-        for index, member in enumerate(members):
-            file = archive.extractfile(member)
-            assert file is not None
-            # Ten classes in place of 300 of one photograph each.
-            folder = root / ("val" if index % 5 == 0 else "train") / f"class_{index // 30}"
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / pathlib.Path(member.name).name).write_bytes(file.read())
-    return root
-
-
-@pytest.mark.compiles
-def test_real_photographs_are_prepared_trained_on_and_evaluated(
-    real_photographs, tmp_path, capsys, compile_cache
-):
-    out = tmp_path / "imagenet"
-    assert prepare(real_photographs, out) == 0
-    text = capsys.readouterr().out
-    assert "s: 240 train and 60 eval images 256x256x3 in 10 classes" in text
-    train = np.asarray(ImageNet(data_dir=str(out)).load("train")["image"])
-    # The sample's own means lie near the usual constants of ImageNet.
-    np.testing.assert_allclose((train / 255).mean((0, 1, 2)), (0.485, 0.456, 0.406), atol=0.05)
-    run_dir = tmp_path / "run"
-    status = main(
-        [
-            "train",
-            "--experiment=imagenet_resnet50",
-            "--tiny",
-            "--data=imagenet",
-            f"--data.data_dir={out}",
-            "--num_epochs=0.13",  # 31.2 of 240 images: two batches of 16
-            "--data_placement=host",
-            *("--profile.measured_peaks=false", "--profile.seconds=0.05"),
-            f"--run_dir={run_dir}",
-            compile_cache,
-        ]
-    )
-    result = json.loads((run_dir / "result.json").read_text())
-    assert status in (0, 3)
-    assert result["evaluations"][-1]["step"] == 2
-    # 60 images in batches of 16: each counted once, or `evaluate` would have raised.
-    assert 0 <= result["evaluations"][-1]["top_5_accuracy"] <= 1

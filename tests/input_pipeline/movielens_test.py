@@ -3,14 +3,11 @@
 import gzip
 
 import numpy as np
+import packed
 import pytest
 
 from dawnjax.__main__ import main
-from dawnjax.input_pipeline.datasets.movielens import (
-    KIND,
-    MovieLens,
-    RatingFacts,
-)
+from dawnjax.input_pipeline.datasets.movielens import KIND, MovieLens, RatingFacts
 from dawnjax.input_pipeline.reading import columns
 
 # User, item, time. User 7's two last ratings have one time; the later line is the later rating.
@@ -34,7 +31,7 @@ def in_form(form: str) -> bytes:
 
 
 def prepare(source, out) -> RatingFacts:
-    assert main(["prepare", "--dataset=movielens", f"--from={source}", f"--out={out}"]) == 0
+    assert packed.prepare("movielens", source, out) == 0
     return columns.read(out, KIND, RatingFacts).facts
 
 
@@ -73,29 +70,3 @@ def test_other_sets_are_refused_before_a_run(tmp_path, capsys):
     train = ["train", "--experiment=movielens_ml100k_neumf", f"--data.data_dir={tmp_path / 'out'}"]
     assert main([*train, f"--run_dir={tmp_path / 'run'}"]) == 2
     assert "100,000 ratings of 1,682 items by 943 users" in capsys.readouterr().err
-
-
-def test_movielens_100k(test_data, tmp_path):
-    source = test_data / "movielens" / "ml-100k" / "u.data.gz"
-    if not source.exists():
-        pytest.skip(f"{source} is not here")
-    facts = prepare(source, tmp_path / "ml-100k")
-    assert str(facts) == "100,000 ratings of 1,682 items by 943 users"
-    data = MovieLens(corpus="ml-100k", num_eval_negatives=999, data_dir=str(tmp_path / "ml-100k"))
-    assert data.spec().num_train_examples == 99_057
-    # The split again, by dictionaries, a line at a time.
-    last, rated_by = {}, {}
-    for line in gzip.decompress(source.read_bytes()).decode().splitlines():
-        user, item, _, time = map(int, line.split("\t"))
-        rated_by.setdefault(user, set()).add(item)
-        if user not in last or time >= last[user][0]:
-            last[user] = (time, item)
-    users, items = sorted(rated_by), sorted(set.union(*rated_by.values()))
-    held_out = data.load("eval")["items"]
-    assert [items[item] for item in held_out[:, 0]] == [last[user][1] for user in users]
-    for row, user in enumerate(users):
-        negatives = [items[item] for item in held_out[row, 1:] if item >= 0]
-        assert len(set(negatives)) == len(negatives) and not set(negatives) & rated_by[user]
-    train = data.load("train")
-    assert len(train["user"]) == 99_057
-    assert train["seen"][np.arange(9)].shape == (9, 53)

@@ -107,7 +107,6 @@ def test_three_percent_of_padding_on_real_text(test_data, tmp_path):
     assert (spec.num_train_pairs, spec.num_eval_examples) == (29_000, 1_000)
     assert facts.num_too_long_pairs == facts.num_empty_pairs == 0
     padding = {side: float((train[side] == PAD).mean()) for side in ("source", "target")}
-    print(f"padding {padding} in {spec.num_train_examples} rows")
     assert max(padding.values()) <= 0.03  # seen: 0.0097 and 0.0088
     assert f"padding {padding['source']:.2%} and {padding['target']:.2%}" in str(facts)
     # Every sentence ends once, so the ends count the pairs; segments are beside their tokens.
@@ -116,22 +115,6 @@ def test_three_percent_of_padding_on_real_text(test_data, tmp_path):
     np.testing.assert_array_equal(
         train["source_segments"].max(axis=1), train["target_segments"].max(axis=1)
     )
-    # A row's segments are translations of each other, and all lines are there.
-    lines = gzip.decompress((folder / "train.en.gz").read_bytes()).decode().splitlines()
-    others = gzip.decompress((folder / "train.de.gz").read_bytes()).decode().splitlines()
-    known = dict.fromkeys(zip(lines, others, strict=True))
-    words = data.vocabulary()
-    for row in range(0, spec.num_train_examples, 100):
-        for segment in range(1, train["source_segments"][row].max() + 1):
-            pair = [
-                words.decode(train[side][row][train[f"{side}_segments"][row] == segment][None])[0]
-                for side in ("source", "target")
-            ]
-            assert tuple(pair) in known
-    # The references are the lines themselves, in the order of the sentences to evaluate.
-    evaluated = data.load("eval")
-    assert words.decode(evaluated["target"][:50]) == list(data.references()[:50])
-    assert len(data.references()) == 1_000
 
 
 @pytest.fixture

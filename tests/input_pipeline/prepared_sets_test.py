@@ -4,11 +4,8 @@ import dataclasses
 import errno
 import json
 import os
-import shutil
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,7 +40,6 @@ class PreparedSet:
     """A set of the command.
 
     Attributes:
-      dataset: Its name.
       write: Writes a source into a folder, or another one; returns the flags that prepare it.
       data: The data set that reads what was prepared.
       examples: Training examples of the source.
@@ -51,10 +47,9 @@ class PreparedSet:
       needs: Packages that it is prepared with.
     """
 
-    dataset: str
     write: Callable[[Path, bool], list[str]]
     data: Callable[[Path], Any]
-    examples: int
+    examples: int = 0
     shared: str = ""
     needs: tuple[str, ...] = ()
 
@@ -128,52 +123,42 @@ def objects(folder: Path, other: bool) -> list[str]:
     return [*flags, "--eval_annotations=eval.json"]
 
 
+def squares(out: Path) -> ImageNet:
+    return ImageNet(data_dir=str(out), image_side=32)
+
+
+IN_BOTH = "2 of 2 images"
 SETS: dict[str, PreparedSet] = {
-    "cifar10": PreparedSet(
-        "cifar10", cifar10, lambda out: Cifar10(data_dir=str(out)), 20, "3 of 10 images"
-    ),
-    "imagenet": PreparedSet(
-        *("imagenet", photographs, lambda out: ImageNet(data_dir=str(out), image_side=32)),
-        *(6, "2 of 2 images"),
-    ),
+    "cifar10": PreparedSet(cifar10, lambda out: Cifar10(data_dir=str(out)), 20, "3 of 10 images"),
+    "imagenet": PreparedSet(photographs, squares, 6, IN_BOTH),
     "photographs": PreparedSet(
-        *("imagenet", whole_photographs, lambda out: ImageNet(data_dir=str(out), image_side=32)),
-        *(6, "2 of 2 images", ("array_record", "tensorflow_datasets")),
+        *(whole_photographs, squares, 6, IN_BOTH, ("array_record", "tensorflow_datasets"))
     ),
     "images": PreparedSet(
-        *("images", named_photographs, lambda out: Images(name="pets", data_dir=str(out))),
-        *(6, "2 of 2 images"),
+        named_photographs, lambda out: Images(name="pets", data_dir=str(out)), 6, IN_BOTH
     ),
     "movielens": PreparedSet(
-        "movielens",
-        ratings,
-        lambda out: MovieLens(corpus="few", num_eval_negatives=2, data_dir=str(out)),
-        15,
+        ratings, lambda out: MovieLens(corpus="few", num_eval_negatives=2, data_dir=str(out)), 15
     ),
     "parallel_text": PreparedSet(
-        "parallel_text",
         sentences,
         lambda out: ParallelText(
             corpus="few", vocabulary_size=330, row_length=24, data_dir=str(out)
         ),
-        0,
         needs=("sentencepiece",),
     ),
-    "squad": PreparedSet(
-        "squad", questions, lambda out: Squad(data_dir=str(out)), 3, "1 of 3 questions"
-    ),
+    "squad": PreparedSet(questions, lambda out: Squad(data_dir=str(out)), 3, "1 of 3 questions"),
     "token_shards": PreparedSet(
-        "token_shards", text, lambda out: TokenShards(sequence_length=16, data_dir=str(out)), 0
+        text, lambda out: TokenShards(sequence_length=16, data_dir=str(out))
     ),
     "coco": PreparedSet(
-        *(
-            "coco",
-            objects,
-            lambda out: Coco(corpus="cells", height=20, width=30, data_dir=str(out)),
-        ),
+        objects,
+        lambda out: Coco(corpus="cells", height=20, width=30, data_dir=str(out)),
         *(3, "1 of 3 images", ("hotcoco", "array_record", "tensorflow_datasets")),
     ),
 }
+DATASETS = {name: name for name in SETS} | {"photographs": "imagenet"}
+"""What the command calls each set."""
 
 
 SHARDS = ("photographs", "coco")
@@ -187,7 +172,7 @@ def name(request) -> str:
 
 
 def prepare(name: str, flags: list[str], out: Path) -> int:
-    return main(["prepare", f"--dataset={SETS[name].dataset}", f"--out={out}", *flags])
+    return main(["prepare", f"--dataset={DATASETS[name]}", f"--out={out}", *flags])
 
 
 def described(out: Path) -> columns.Columns[Any]:
@@ -206,7 +191,7 @@ def loaded(name: str, out: Path) -> dict[str, np.ndarray]:
 
 
 def test_each_set_is_here():
-    assert {prepared.dataset for prepared in SETS.values()} == PREPARATIONS.keys()
+    assert set(DATASETS.values()) == PREPARATIONS.keys()
 
 
 def test_prepared_twice_it_stays_and_other_content_is_refused(name, tmp_path, capsys):
@@ -281,7 +266,7 @@ def test_damage_is_named_with_its_file(name, tmp_path, capsys):
 
 def test_of_another_version_it_is_prepared_anew(name, tmp_path, capsys):
     out, flags = tmp_path / "out", SETS[name].write(tmp_path, False)
-    data, command = SETS[name].data(out), f"`dawnjax prepare --dataset={SETS[name].dataset}"
+    data, command = SETS[name].data(out), f"`dawnjax prepare --dataset={DATASETS[name]}"
     with pytest.raises(DataError, match=f"there.*{command}.*--out="):
         data.spec()
     out.mkdir()
@@ -325,39 +310,11 @@ def test_help_has_the_sets_own_flags(name, capsys):
             is_own = flag.name in {item.name for item in PREPARATIONS[name].flags}
             assert (f"\n  --{flag.name}  <" in text) == is_own
         assert (f"--dataset={other} " in text) == (other == name)
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL], ids=["interrupted", "killed"])
-def test_stopped_it_leaves_what_was_there(stop, tmp_path):
-    """Of a source that takes seconds to read and write."""
-    images = np.random.default_rng(0).integers(0, 256, (20_000, 32, 32, 3), np.uint8)
-    labels = np.arange(20_000) % 10
-    source, out = tmp_path / "large.npz", tmp_path / "out"
-    np.savez(source, train_x=images, train_y=labels, test_x=images[:9999], test_y=labels[:9999])
-    flags = SETS["cifar10"].write(tmp_path, False)
-    assert prepare("cifar10", flags, out) == 0
-    spec = SETS["cifar10"].data(out).spec()
-    command = [sys.executable, "-m", "dawnjax", "prepare", "--dataset=cifar10", "--overwrite"]
-    process = subprocess.Popen(
-        [*command, f"--from={source}", f"--out={out}"],
-        cwd=Path(__file__).parents[2],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    deadline = time.monotonic() + 300
-    while not (tmp_path / "out.partial" / "train_images.npy").exists():
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.001)
-    process.send_signal(stop)
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == (5 if stop == signal.SIGINT else -9), errors
-    if stop == signal.SIGINT:
-        assert errors.endswith("dawnjax prepare: interrupted; run it again to complete it\n")
-    assert SETS["cifar10"].data(out).spec() == spec
-    assert prepare("cifar10", [f"--from={source}", "--overwrite"], out) == 0
-    assert SETS["cifar10"].data(out).spec().num_train_examples == 20_000
+    # Without a name it lists what there is, and the flags that all have.
+    assert main(["prepare", "--help"]) == 0
+    text = capsys.readouterr().out
+    assert f"--dataset={name} " in text and f"\n{name}:\n" in text
+    assert "--overwrite" in text and "--row_length  <int>" not in text
 
 
 @pytest.mark.parametrize("name", [*SHARDS, "imagenet", "images"])
@@ -397,6 +354,14 @@ def test_killed_it_goes_on_after_what_is_whole(name, tmp_path, monkeypatch, caps
     other = SETS[name].write(tmp_path, True)
     assert prepare(name, other, tmp_path / "next") == 0
     assert described(tmp_path / "next").fingerprint() != described(whole).fingerprint()
+    # Stopped while it replaces data, it leaves what was there.
+    with monkeypatch.context() as patched:
+        patched.setattr(Progress, "add", stop)
+        assert prepare(name, [*other, "--overwrite"], out) == 5
+    stopped = "dawnjax prepare: interrupted; run it again to complete it\n"
+    assert capsys.readouterr().err.endswith(stopped)
+    described(out).verify()
+    assert described(out) == dataclasses.replace(described(whole), directory=out)
 
 
 @pytest.mark.parametrize("name", SHARDS)
@@ -464,7 +429,6 @@ def test_no_room_on_the_disk(tmp_path, capsys, monkeypatch):
     assert prepare("movielens", flags, out) == 1
     assert "interactions.npy: cannot be written (No space left)" in capsys.readouterr().err
     assert not out.exists() and not (tmp_path / "out.partial").exists()
-    shutil.rmtree(out, ignore_errors=True)
 
 
 def test_arrays_larger_than_memory_are_written_in_blocks(tmp_path, monkeypatch):
@@ -499,3 +463,40 @@ def test_nothing_is_unpickled(tmp_path):
     with pytest.raises(DataError, match="a.npy: holds Python objects"):
         columns.read(tmp_path / "out", "test", dict)
     assert not (tmp_path / "sprung").exists()
+
+
+@pytest.mark.parametrize("folder", ["all data", "data"])
+def test_default_place_is_where_a_run_looks(folder, tmp_path, capsys, monkeypatch):
+    flags = SETS["cifar10"].write(tmp_path, False)
+    monkeypatch.delenv("DAWNJAX_DATA", raising=False)
+    if folder != "data":
+        monkeypatch.setenv("DAWNJAX_DATA", str(tmp_path / folder))
+    monkeypatch.chdir(tmp_path)
+    assert main(["prepare", "--dataset=cifar10", *flags]) == 0
+    assert f"{folder}/cifar10: written" in capsys.readouterr().out
+    assert (tmp_path / folder / "cifar10").exists() and Cifar10().spec().num_train_examples == 20
+
+
+@pytest.mark.processes
+def test_help_loads_no_decoder():
+    script = "import sys; from dawnjax.__main__ import main; main(['prepare', '--help']); "
+    script += "print([name for name in ('cv2', 'jax', 'sentencepiece') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "[]", done.stderr
+
+
+def test_a_text_without_a_second_one_is_divided_by_its_documents(tmp_path, capsys):
+    documents = [f"document number {number}" for number in range(200)]
+    (tmp_path / "text").write_text("\n\n".join([*documents, documents[0]]))
+    flags = [f"--from={tmp_path / 'text'}", "--documents=blank_lines", "--eval_fraction=0.25"]
+    assert prepare("token_shards", flags, tmp_path / "out") == 0
+    found = {}
+    for split in ("train", "eval"):
+        tokens = np.load(tmp_path / "out" / f"{split}_tokens.npy")
+        found[split] = "".join(chr(token) if token < 256 else "|" for token in tokens).split("|")[
+            1:
+        ]
+    assert sorted(found["train"] + found["eval"]) == sorted([*documents, documents[0]])
+    assert not set(found["train"]) & set(found["eval"]) and 30 < len(found["eval"]) < 70
+    said = f"tokens to evaluate in {len(found['eval'])} documents"
+    assert said in capsys.readouterr().out

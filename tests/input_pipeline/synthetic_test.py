@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from dawnjax.input_pipeline.datasets.synthetic import Synthetic, SyntheticText
-from dawnjax.input_pipeline.reading.dataset import Split
 
 
 def test_never_changes() -> None:
@@ -34,37 +33,9 @@ def test_normalized_pixels_are_standard() -> None:
     assert abs(normalized.mean()) < 0.03 and abs(normalized.std() - 1) < 0.03
 
 
-@pytest.mark.compiles
-def test_classes_can_be_learned_but_not_from_one_pixel() -> None:
-    data = Synthetic()
-    train, evaluation = data.load("train"), data.load("eval")
-    means = np.stack(
-        [train["image"][train["label"] == label].mean(axis=0) for label in range(10)]
-    ).reshape(10, -1)
-    flat = evaluation["image"].reshape(256, -1).astype(np.float64)
-
-    def accuracy(pixels: slice) -> float:
-        distances = ((flat[:, None, pixels] - means[None, :, pixels]) ** 2).sum(-1)
-        return float((distances.argmin(1) == evaluation["label"]).mean())
-
-    assert accuracy(slice(None)) > 0.95
-    assert accuracy(slice(0, 1)) < 0.5
-
-
 SMALL = SyntheticText(
     num_train_examples=40, num_eval_examples=9, pairs_per_row=2, most_words=5, vocabulary_size=13
 )
-
-
-@pytest.mark.parametrize(("split", "count"), [("train", 40), ("eval", 9)])
-def test_arrays_are_those_of_the_specification(split: Split, count):
-    arrays = SMALL.load(split)
-    shapes = {name: (array.shape, array.dtype.name) for name, array in arrays.items()}
-    assert shapes == {
-        name: ((count, *shape), dtype)
-        for name, (shape, dtype) in SMALL.spec().example_shapes(split).items()
-    }
-    assert all(array.max() < 13 for array in arrays.values())
 
 
 def test_rows_hold_whole_pairs_side_by_side():

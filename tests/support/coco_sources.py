@@ -39,6 +39,17 @@ def body(first_image=1, images=3):
     }
 
 
+def changed(path, value):
+    """Annotations in which one field has another value."""
+    content = body()
+    *steps, last = path
+    place = content
+    for step in steps:
+        place = place[step]
+    place[last] = value
+    return content
+
+
 def write_source(folder, train=None, evaluated=None, damaged=()):
     folder.mkdir(parents=True, exist_ok=True)
     bodies = {"train.json": train or body(), "eval.json": evaluated or body(11)}

@@ -144,62 +144,12 @@ def measurement(path: Path) -> object:
 
 # Profiles.
 
-PROGRAM = """\
-HloModule jit_train, num_partitions=2
-
-FileNames
-1 "model.py"
-
-FileLocations
-1 {file_name_id=1 line=12}
-
-StackFrames
-1 {file_location_id=1}
-
-%add (a: f32[], b: f32[]) -> f32[] {
-  %a = f32[] parameter(0)
-  %b = f32[] parameter(1)
-  ROOT %sum = f32[] add(%a, %b)
-}
-
-%body (p: (s32[], f32[8,16])) -> (s32[], f32[8,16]) {
-  %p = (s32[], f32[8,16]) parameter(0)
-  %i = s32[] get-tuple-element(%p), index=0
-  %one = s32[] constant(1)
-  %next = s32[] add(%i, %one)
-  %v = f32[8,16]{1,0} get-tuple-element(%p), index=1
-  ROOT %both = (s32[], f32[8,16]) tuple(%next, %v)
-}
-
-%condition (p: (s32[], f32[8,16])) -> pred[] {
-  %p = (s32[], f32[8,16]) parameter(0)
-  %i = s32[] get-tuple-element(%p), index=0
-  %four = s32[] constant(4)
-  ROOT %less = pred[] compare(%i, %four), direction=LT
-}
-
-ENTRY %main () -> f32[8,16] {
-  %x = f32[8,32]{1,0} parameter(0)
-  %y = f32[32,16]{1,0} parameter(1)
-  %image = f32[2,8,8,3]{3,2,1,0} parameter(2)
-  %kernel = f32[3,3,3,4]{3,2,1,0} parameter(3)
-  %convolution.1 = f32[2,8,8,4]{3,2,1,0} convolution(%image, %kernel), window={size=3x3 \
-pad=1_1x1_1}, dim_labels=b01f_01io->b01f, metadata={op_name="jit(f)/stem/conv" stack_frame_id=1}
-  %dot.1 = f32[8,16]{1,0} dot(%x, %y), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-  %attention = f32[2,4,8,16]{3,2,1,0} custom-call(%image), custom_call_target="__cudnn$fmhaSoftmax\
-", backend_config={"intermediate_tensor_shape":{"dimensions":["2","4","8","8"]},\
-"mask_type":"CAUSAL"}
-  %zero = s32[] constant(0)
-  %init = (s32[], f32[8,16]) tuple(%zero, %dot.1)
-  %while.1 = (s32[], f32[8,16]) while(%init), condition=%condition, body=%body
-  ROOT %all-reduce.1 = f32[8,16]{1,0} all-reduce(%dot.1), replica_groups=[1,2]<=[2], to_apply=%add
-}
-"""
+PROGRAM = Path(__file__).with_name("fuzzed_program.hlo").read_bytes()
 
 
 def program(path: Path) -> bytes:
     (path.parent / captured.CAPTURE_FILE).write_bytes(of(traces.CAPTURE)(path))
-    return PROGRAM.encode()
+    return PROGRAM
 
 
 def packed(path: Path, content: bytes) -> None:
