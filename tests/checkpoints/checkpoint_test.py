@@ -4,6 +4,7 @@ import errno
 import shutil
 import threading
 import time
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,6 @@ from saved_states import (
     abstract_state,
     assert_exact,
     compilations,
-    delete,
     device_state,
     files_of,
     folders_of,
@@ -175,7 +175,7 @@ def test_another_structure_names_the_first_path_that_differs(path, leaf, message
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("damage", [truncate, delete])
+@pytest.mark.parametrize("damage", [truncate, Path.unlink])
 def test_a_damaged_file_costs_at_most_its_checkpoint(tmp_path, two_steps, damage):
     stepped_over = []
     for number, name in enumerate(files_of(two_steps / "save_2")):

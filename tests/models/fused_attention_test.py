@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from networks import PLAIN, assert_close
 
 from dawnjax.machine.mesh import batch_sharding, batch_shards, make_mesh
 from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.models.causal_attention import causal_attention
 from dawnjax.models.configs.transformer import Transformer
-from dawnjax.models.execution import Execution
 from dawnjax.models.fused_attention import say_products
 
 pytestmark = pytest.mark.compiles
@@ -30,15 +30,8 @@ def placed(shape):
     size = shape.data * shape.fsdp * shape.model
     mesh = make_mesh(shape, jax.devices()[:size])
     rows = batch_sharding(mesh, 0)
-    execution = Execution(
-        platform="cpu",
-        compute_dtype="float32",
-        batch_norm_group_size=0,
-        batch_shards=batch_shards(mesh),
-        placement=rows,
-        attention="fused",
-    )
-    return execution, rows
+    placed = {"batch_shards": batch_shards(mesh), "placement": rows, "attention": "fused"}
+    return dataclasses.replace(PLAIN, **placed), rows
 
 
 def as_products(execution):
@@ -46,10 +39,9 @@ def as_products(execution):
 
 
 def assert_same(fused, products, atol):
-    for found, wanted in zip(jax.tree.leaves(fused), jax.tree.leaves(products), strict=True):
-        assert np.isfinite(wanted).all()
-        # A sum of some hundreds rounds otherwise where devices have parts of the heads.
-        np.testing.assert_allclose(found, wanted, atol=atol, rtol=1e-6)
+    assert all(np.isfinite(wanted).all() for wanted in jax.tree.leaves(products))
+    # A sum of some hundreds rounds otherwise where devices have parts of the heads.
+    assert_close(fused, products, atol=atol, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -174,12 +174,11 @@ def test_a_gpus_stem_on_blocks_of_pixels_is_the_plain_function_of_the_same_param
         model = pure(config, images.shape[1:], 10, platform=platform)
         stems.append(stem_kernel(model, images, params, stats))
         results.append(
-            run_once(
+            jax.jit(
                 jax.value_and_grad(
                     lambda p, m=model: jnp.square(m.apply(p, stats, images, train=False)[0]).sum()
-                ),
-                params,
-            )
+                )
+            )(params)
         )
     for want, got in zip(*map(jax.tree.leaves, results), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5 * np.abs(want).max())
@@ -320,7 +319,7 @@ def test_values_and_gradients_are_those_of_pytorch_in_float64(name):
         logits, _ = model.apply(params, stats, images, train=True)
         return (logits * weights).sum(), logits
 
-    gradients, logits = run_once(jax.grad(weighted_sum, has_aux=True), params)
+    gradients, logits = jax.jit(jax.grad(weighted_sum, has_aux=True))(params)
     twin = pytorch_models.tensors(params)
     wanted = TORCH_FORWARD[name](
         pytorch_models, twin, torch.tensor(images.astype(np.float64)).permute(0, 3, 1, 2)
@@ -342,19 +341,13 @@ def test_amoebanet_is_that_of_pytorch_in_float64():
     params, stats = drawn(model, rng)
     images = rng.standard_normal((batch, *image_shape)).astype(np.float32)
     moment = TrainingMoment(jax.random.split(jax.random.key(1), batch), jnp.float32(0.5))
-    heads = run_once(lambda p: model.apply(p, stats, images, train=True, moment=moment)[0], params)
+    apply = jax.jit(lambda p: model.apply(p, stats, images, train=True, moment=moment)[0])
     nchw = torch.tensor(images.astype(np.float64)).permute(0, 3, 1, 2)
     with torch.no_grad():
         wanted = pytorch_models.amoebanet_d(pytorch_models.tensors(params), nchw, 6)
-    for head, want in zip(heads, wanted, strict=True):
+    for head, want in zip(apply(params), wanted, strict=True):
         # Sixty normalized layers of three examples; the auxiliary head's last sees three values.
         assert_close(head, want.numpy(), 1e-3)
-
-
-def run_once(function: Callable, *arguments: Any) -> Any:
-    """Runs a function compiled in the quickest way."""
-    quick: Any = {"xla_backend_optimization_level": "0"}
-    return jax.jit(function).lower(*arguments).compile(quick)(*arguments)
 
 
 def assert_close(got: Any, want: np.ndarray, fraction: float, name: str = "") -> None:

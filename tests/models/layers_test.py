@@ -1,5 +1,7 @@
 """Batch normalization by hand and in groups, dropout and its masks, the cross entropy of tokens."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,17 +21,11 @@ def execution(group_size: int, dtype: ComputeDtype = "float32") -> Execution:
     return Execution(platform="cpu", compute_dtype=dtype, batch_norm_group_size=group_size)
 
 
-def set_params(norm: BatchNorm, scale: jax.Array, bias: jax.Array) -> None:
-    if norm.scale is not None:
-        norm.scale.set_value(scale)
-    assert norm.bias is not None
-    norm.bias.set_value(bias)
-
-
 def test_two_groups_by_hand():
     # One channel; the groups are (1, 3) and (2, 8): means 2 and 5, biased variances 1 and 9.
-    norm = BatchNorm(1, momentum=0.75, epsilon=0.0, execution=execution(2))
-    set_params(norm, jnp.array([10.0]), jnp.array([0.5]))
+    norm: Any = BatchNorm(1, momentum=0.75, epsilon=0.0, execution=execution(2))
+    norm.scale.set_value(jnp.array([10.0]))
+    norm.bias.set_value(jnp.array([0.5]))
     outputs = norm(jnp.array([[1.0], [3.0], [2.0], [8.0]]), train=True)
     np.testing.assert_allclose(outputs, [[-9.5], [10.5], [-9.5], [10.5]], rtol=1e-6)
     # Running statistics start at 0 and 1 and keep 0.75 of themselves, one row a group.

@@ -4,13 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from first_steps import build
 
 from dawnjax.checkpointed.published_weights import PublishedWeights
 from dawnjax.checkpoints.arrays import by_path
-from dawnjax.config.experiment_flags import parse_request
-from dawnjax.machine.mesh import make_mesh
 from dawnjax.programs import state_shapes
-from dawnjax.train_step import make_recipe
 
 pytestmark = [pytest.mark.compiles, pytest.mark.parity]
 
@@ -99,10 +97,7 @@ def test_logits_agree_with_transformers(kind, flags, devices, tmp_path):
     with torch.no_grad():
         wanted = made(torch.tensor(tokens)).logits.numpy()
 
-    request, _ = parse_request("train", [*FLAGS, *flags])
-    experiment = request.experiment
-    mesh = make_mesh(request.options.mesh, jax.devices()[:devices])
-    recipe = make_recipe(experiment, experiment.data.spec(), mesh)
+    recipe, _ = build(devices, *FLAGS, *flags)
     weights = PublishedWeights(tmp_path)
     chosen = weights.choose(recipe)
     assert all(chosen.values())

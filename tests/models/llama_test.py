@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from networks import PLAIN, count
+from networks import PLAIN, assert_close, count
 
+from dawnjax.checkpoints.arrays import by_path
 from dawnjax.models.causal_attention import causal_attention, visible
 from dawnjax.models.configs.experts import Experts
 from dawnjax.models.configs.llama import LLAMA_SIZES, Llama
@@ -78,8 +79,7 @@ def test_every_parameter_names_its_axes_and_its_published_tensors(name):
     if "mlperf" in name:
         config = dataclasses.replace(config, lora=Lora(rank=2))
     named, published = config.logical_axes(), published_names(config)
-    leaves = jax.tree_util.tree_leaves_with_path(shapes(config, 64))
-    paths = {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+    paths = by_path(shapes(config, 64))
     for path, leaf in paths.items():
         assert path == "norm" or len(named[path]) == leaf.ndim, path
     assert set(published) == {path for path in paths if not path.startswith("adapters/")}
@@ -149,8 +149,7 @@ def test_losses_in_chunks_are_those_of_all_logits_and_hold_no_array_of_them():
         chunked, _ = loss(dataclasses.replace(SMALL, loss_chunk=2, remat=remat))
         found, also = chunked(params)
         assert float(found) == pytest.approx(wanted, rel=1e-6)
-        for left, right in zip(jax.tree.leaves(also), jax.tree.leaves(gradients), strict=True):
-            np.testing.assert_allclose(left, right, atol=1e-5)
+        assert_close(also, gradients, atol=1e-5)
         text = chunked.lower(params).as_text()
         assert "2x2x11xf32" in text and "2x8x11xf32" not in text
     assert "2x8x11xf32" in whole.lower(params).as_text()

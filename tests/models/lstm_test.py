@@ -1,28 +1,25 @@
 """LSTM layers by the published equations, on packed rows, in both directions, with gradients."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import jax.test_util
 import numpy as np
 import pytest
 from flax import nnx
+from networks import PLAIN, assert_close
 
 from dawnjax.machine.mesh import batch_sharding, make_mesh, replicated
 from dawnjax.machine.mesh_shape import MeshShape
 from dawnjax.models.arithmetic import arithmetic_of
-from dawnjax.models.configs.types import ComputeDtype
-from dawnjax.models.execution import Execution
 from dawnjax.models.lstm import LSTM, BidirectionalLSTM
 from dawnjax.profile.hlo import analyze
 
 pytestmark = pytest.mark.compiles
 
-IN, WIDTH = 5, 3
+IN, WIDTH, ARITHMETIC = 5, 3, arithmetic_of(PLAIN)
 SEGMENTS = jnp.array([[1, 1, 1, 2, 2, 0], [1, 0, 0, 0, 0, 0], [1, 1, 2, 2, 2, 2]])
-
-
-def arithmetic(dtype: ComputeDtype = "float32"):
-    return arithmetic_of(Execution(platform="cpu", compute_dtype=dtype, batch_norm_group_size=0))
 
 
 def inputs(seed=0):
@@ -44,7 +41,7 @@ def by_hand(layer, values, is_reversed=False):
 
 @pytest.mark.parametrize("is_reversed", [False, True])
 def test_each_segment_of_a_row_gives_what_it_gives_alone(is_reversed):
-    layer, values = LSTM(IN, WIDTH, arithmetic(), 0.1, nnx.Rngs(0)), inputs()
+    layer, values = LSTM(IN, WIDTH, ARITHMETIC, 0.1, nnx.Rngs(0)), inputs()
     outputs = np.array(layer(values, SEGMENTS, is_reversed=is_reversed))
     for row in range(3):
         for segment in (1, 2):
@@ -56,7 +53,7 @@ def test_each_segment_of_a_row_gives_what_it_gives_alone(is_reversed):
 
 
 def test_gradients_across_segments_and_padding_are_the_finite_differences():
-    layer, values = BidirectionalLSTM(IN, WIDTH, arithmetic(), 0.1, nnx.Rngs(1)), inputs(2)
+    layer, values = BidirectionalLSTM(IN, WIDTH, ARITHMETIC, 0.1, nnx.Rngs(1)), inputs(2)
     graph, params = nnx.split(layer)
 
     def total(params, values):
@@ -69,13 +66,8 @@ def test_gradients_across_segments_and_padding_are_the_finite_differences():
 
 def test_a_gradient_on_several_devices_gathers_no_rows_and_sums_once():
     mesh = make_mesh(MeshShape(data=2), jax.devices()[:2])
-    execution = Execution(
-        platform="cpu",
-        compute_dtype="float32",
-        batch_norm_group_size=0,
-        batch_shards=2,
-        placement=batch_sharding(mesh, 0),
-    )
+    placed = {"batch_shards": 2, "placement": batch_sharding(mesh, 0)}
+    execution = dataclasses.replace(PLAIN, **placed)
     layer = LSTM(IN, WIDTH, arithmetic_of(execution), 0.1, nnx.Rngs(0))
     graph, params = nnx.split(layer)
 
@@ -89,10 +81,6 @@ def test_a_gradient_on_several_devices_gathers_no_rows_and_sums_once():
     assert "dot" in text and "all-gather" not in text
     # JAX's own gradient would sum the state's kernel over devices at each of the six times.
     assert {collective.runs for collective in analyze(text).collectives.values()} == {1}
-    alone = LSTM(IN, WIDTH, arithmetic(), 0.1, nnx.Rngs(0))
+    alone = LSTM(IN, WIDTH, ARITHMETIC, 0.1, nnx.Rngs(0))
     graph = nnx.split(alone)[0]
-    jax.tree.map(
-        lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6),
-        split(*arguments),
-        jax.grad(loss)(*arguments),
-    )
+    assert_close(split(*arguments), jax.grad(loss)(*arguments), rtol=1e-5, atol=1e-6)

@@ -1,4 +1,4 @@
-"""Mask R-CNN: the reference's counts, its anchors, and the names of its trunk."""
+"""Mask R-CNN: the reference's counts, its anchors, and its start."""
 
 import math
 from typing import Any
@@ -10,32 +10,24 @@ import pytest
 from flax import nnx
 from networks import detector
 
+from dawnjax.checkpoints.arrays import by_path
 from dawnjax.models.configs.anchors import anchors_of_level, sides_of
 from dawnjax.models.configs.mask_rcnn import MaskRCNN
-from dawnjax.models.configs.resnet import ResNet, imagenet_resnet
+from dawnjax.models.configs.resnet import ResNet
 from dawnjax.models.constant_norms import FrozenBatchNorm
 from dawnjax.models.pure_model import pure_model
 
 SHAPE = (832, 1344, 3)
 
 
-def paths(tree):
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {
-        jax.tree_util.keystr(p, simple=True, separator="/"): math.prod(leaf.shape)
-        for p, leaf in leaves
-    }
+def sizes_of(tree):
+    return {name: leaf.size for name, leaf in by_path(tree).items()}
 
 
-def test_the_reference_has_44347573_parameters_of_which_44125173_are_trained():
+def test_the_parts_of_the_reference_have_its_parameters_and_maps():
     model = MaskRCNN()
     pure, params, stats = detector(model, SHAPE)
-    sizes = paths(params)
-    assert sum(sizes.values()) == 44_347_573
-    frozen = {name: size for name, size in sizes.items() if name.startswith(model.frozen_parts)}
-    assert sum(sizes.values()) - sum(frozen.values()) == 44_125_173
-    assert "stem/kernel" in frozen and len(frozen) == 1 + 1 + 3 * 3
-    parts = {name: sum(paths(params[name]).values()) for name in params}
+    parts = {name: sum(sizes_of(params[name]).values()) for name in params}
     assert parts == {
         "stem": 9_408,
         "blocks": 23_454_912 - 9_408,
@@ -45,7 +37,7 @@ def test_the_reference_has_44347573_parameters_of_which_44125173_are_trained():
         "mask_head": 2_643_537,
     }
     # Scale and shift, and as many means and variances.
-    assert sum(paths(stats).values()) == 2 * 53_120
+    assert sum(sizes_of(stats).values()) == 2 * 53_120
     images = jax.ShapeDtypeStruct((2, *SHAPE), "float32")
     first = jax.eval_shape(lambda *given: pure.apply(*given, train=True)[0], params, stats, images)
     sizes = [(208, 336), (104, 168), (52, 84), (26, 42), (13, 21)]
@@ -53,16 +45,6 @@ def test_the_reference_has_44347573_parameters_of_which_44125173_are_trained():
     assert sum(level.shape[1] for level in first.scores) == 279_279
     assert [level.shape for level in first.codes] == [(2, 3 * h * w, 4) for h, w in sizes]
     assert sum(len(level) for level in model.anchors(SHAPE)) == 279_279
-
-
-def test_the_trunk_has_the_names_of_a_resnet_50_and_its_norms_are_constants():
-    _, params, stats = detector(MaskRCNN(), SHAPE)
-    theirs, their_stats = map(paths, detector(imagenet_resnet(50), (224, 224, 3), 1000)[1:])
-    ours = {n: s for n, s in paths(params).items() if n.split("/")[0] in MaskRCNN.pretrained_parts}
-    assert ours.items() <= theirs.items()
-    constants = paths(stats)
-    assert constants.items() <= (theirs | their_stats).items()
-    assert set(theirs) - set(ours) - set(constants) == {"classifier/kernel", "classifier/bias"}
 
 
 class _Normed(nnx.Module):
@@ -137,12 +119,8 @@ def test_the_start_is_the_references():
         (("mask_head", "enlarge"), math.sqrt(2 / (4 * 64))),
     ):
         assert largest(*place, "kernel")[1] == pytest.approx(std, rel=0.1)
-    biases = [leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params) if _is_bias(path)]
+    biases = [leaf for name, leaf in by_path(params).items() if name.endswith("/bias")]
     assert biases and not any(np.any(bias) for bias in biases)
-
-
-def _is_bias(path):
-    return jax.tree_util.keystr(path[-1:], simple=True) == "bias"
 
 
 @pytest.mark.compiles

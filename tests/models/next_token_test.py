@@ -1,6 +1,7 @@
 """One token after another with the keys of earlier ones: the same logits as of the whole row."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -59,10 +60,6 @@ MODELS = {
 AT_NIGHT = [("nanogpt", 0), ("llama", 6), ("documents", 0), ("adapters", 0)]
 
 
-class Spec:
-    separator = SEPARATOR
-
-
 def build(config):
     sizes = {"vocabulary_size": VOCABULARY, "sequence_length": LENGTH, "separator": SEPARATOR}
     module = config.build(**sizes, execution=PLAIN, rngs=nnx.Rngs(0))
@@ -73,16 +70,6 @@ def build(config):
     leaves = [leaf + 0.3 * random.normal(size=leaf.shape).astype(np.float32) for leaf in leaves]
     nnx.update(module, jax.tree.unflatten(tree, leaves))
     return module
-
-
-class WithoutKeys:
-    """The same network for a task that finds no cache, as a user's own model has none."""
-
-    def __init__(self, module):
-        self.module = module
-
-    def __call__(self, tokens, window):
-        return self.module(tokens, window)
 
 
 @pytest.mark.compiles
@@ -117,11 +104,16 @@ def test_logits_of_a_token_are_those_of_the_whole_row(name, window):
 @pytest.mark.parametrize("name", rows(["value_embeddings", "gpt_oss"], ["gpt_oss"]))
 def test_a_continuation_has_the_same_tokens_with_keys_and_without(name):
     module = build(MODELS[name])
-    setting = Setting(model=None, data=None, spec=Spec(), execution=PLAIN)
+    spec = SimpleNamespace(separator=SEPARATOR)
+    setting = Setting(model=None, data=None, spec=spec, execution=PLAIN)
     tokens = np.random.default_rng(2).integers(1, VOCABULARY, (3, LENGTH))
     lengths = jnp.array([2, 7, LENGTH - 1], jnp.int32)
     inputs = {"tokens": jnp.asarray(tokens, jnp.int32), "length": lengths}
     task = LanguageModelling()
     answer = np.asarray(task.answer(module, inputs, setting))
-    np.testing.assert_array_equal(answer, task.answer(WithoutKeys(module), inputs, setting))
+
+    def without_keys(tokens, window):  # as a user's own model has none
+        return module(tokens, window)
+
+    np.testing.assert_array_equal(answer, task.answer(without_keys, inputs, setting))
     assert (answer >= 0).any()

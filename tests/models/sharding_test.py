@@ -9,13 +9,14 @@ import pytest
 from device_counts import first_losses
 from flax import nnx
 from jax.sharding import PartitionSpec as P
+from networks import PLAIN, assert_close
+from task_table import TABLE
 
 from dawnjax.machine.mesh import batch_sharding, batch_shards, make_mesh, shardings_of
 from dawnjax.machine.mesh_shape import AXES, MeshShape
 from dawnjax.models.causal_attention import causal_attention
 from dawnjax.models.configs.experts import Experts
 from dawnjax.models.configs.llama import Llama
-from dawnjax.models.execution import Execution
 from dawnjax.models.sharding import RULES, axes_of, gathered, spec_of
 from dawnjax.profile.hlo import analyze
 
@@ -38,14 +39,8 @@ EXPERTS = dataclasses.replace(
     has_sinks=True,
 )
 
-RUN = (
-    *("--experiment=wikipedia_llama_small", "--data=synthetic_tokens", "--steps_per_call=1"),
-    # Matrices of a layer that are large enough to be split over `fsdp`.
-    *("--model.num_layers=2", "--model.mlp_width=128", "--model.remat=full"),
-    *("--model.loss_chunk=8", "--data.num_train_tokens=8192", "--max_steps=0", "--num_epochs=1"),
-    *("--global_batch_size=16", "--schedule.warmup_epochs=0.2"),
-)
-"""A small network; 16 steps of 16 rows of 32 tokens."""
+RUN = (*TABLE["llama"].flags, "--data.num_train_tokens=8192")
+"""16 steps of 16 rows of 32 tokens."""
 
 
 def mesh_of(**axes):
@@ -86,12 +81,8 @@ def test_an_optimizers_moments_lie_with_their_parameter():
 
 def test_weights_cross_devices_rounded_and_their_gradient_is_not():
     mesh = mesh_of(data=1, fsdp=2)
-    execution = Execution(
-        platform="cpu",
-        compute_dtype="bfloat16",
-        batch_norm_group_size=0,
-        placement=batch_sharding(mesh, 0),
-    )
+    placed = {"compute_dtype": "bfloat16", "placement": batch_sharding(mesh, 0)}
+    execution = dataclasses.replace(PLAIN, **placed)
 
     def loss(weights):
         return (gathered(weights, ("embed", "mlp"), execution, jnp.bfloat16) ** 2).sum()
@@ -105,10 +96,8 @@ def test_weights_cross_devices_rounded_and_their_gradient_is_not():
 
 def step(config, mesh):
     """Compiled loss and gradients of 8 rows of 16 tokens on a mesh, and their arguments."""
-    execution = Execution(
-        platform="cpu",
-        compute_dtype="float32",
-        batch_norm_group_size=0,
+    execution = dataclasses.replace(
+        PLAIN,
         batch_shards=batch_shards(mesh),
         placement=batch_sharding(mesh, 0) if mesh.size > 1 else None,
     )
@@ -166,11 +155,8 @@ def test_a_mesh_changes_no_loss_and_no_gradient(config, axes, alone):
     wanted, wanted_gradients = alone[config]
     assert float(loss) == pytest.approx(float(wanted), abs=2e-6)
     largest = max(np.abs(leaf).max() for leaf in jax.tree.leaves(wanted_gradients))
-    for found, expected in zip(
-        jax.tree.leaves(gradients), jax.tree.leaves(wanted_gradients), strict=True
-    ):
-        # Sums in another order: float32 rounds at 1e-7 of the largest, over some hundred terms.
-        np.testing.assert_allclose(found, expected, atol=1e-5 * largest)
+    # Sums in another order: float32 rounds at 1e-7 of the largest, over some hundred terms.
+    assert_close(gradients, wanted_gradients, atol=1e-5 * largest)
 
 
 @pytest.mark.compiles
@@ -183,8 +169,7 @@ def test_a_ring_is_the_attention_of_one_device(window):
     sinks, weights = draw.normal(size=4).astype(np.float32), draw.normal(size=query.shape)
     documents = jnp.asarray(np.cumsum(draw.random((2, 16)) < 0.2, axis=1), np.int32)
     mesh = mesh_of(data=1, context=4)
-    plain = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=0)
-    ring = dataclasses.replace(plain, placement=batch_sharding(mesh, 0), context_keys="ring")
+    ring = dataclasses.replace(PLAIN, placement=batch_sharding(mesh, 0), context_keys="ring")
 
     def loss(arrays, execution):
         *seen, sinks = arrays
@@ -194,16 +179,12 @@ def test_a_ring_is_the_attention_of_one_device(window):
 
     arrays = (query, key, value, sinks)
     results = {}
-    for execution in (plain, ring):
+    for execution in (PLAIN, ring):
         step = (
             jax.jit(jax.value_and_grad(lambda a, e=execution: loss(a, e))).lower(arrays).compile()
         )
         results[execution] = step(arrays)
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=2e-5),
-        results[ring],
-        results[plain],
-    )
+    assert_close(results[ring], results[PLAIN], rtol=1e-5, atol=2e-5)
     counted = analyze(step.as_text() or "").collectives.values()
     # Keys and values are passed on three times, which XLA shares between the passes of one program;
     # their gradients three times, and then home. No device gathers them.

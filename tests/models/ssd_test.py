@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from networks import count, detector
 
+from dawnjax.checkpoints.arrays import by_path
 from dawnjax.models.configs.default_boxes import DefaultBoxes
 from dawnjax.models.configs.resnet import ResNet, imagenet_resnet
 from dawnjax.models.configs.ssd import SSD, SmallSSD
@@ -45,14 +46,10 @@ def test_the_backbone_has_the_names_and_shapes_of_a_resnet_34():
         for here, there in ((params, resnet), (stats, resnet_stats)):
             if part not in here:
                 continue
-            shapes = {
-                jax.tree_util.keystr(path): leaf.shape
-                for path, leaf in jax.tree_util.tree_leaves_with_path(here[part])
-            }
-            others = {
-                jax.tree_util.keystr(path): leaf.shape
-                for path, leaf in jax.tree_util.tree_leaves_with_path(there[part])
-            }
+            shapes, others = (
+                {name: leaf.shape for name, leaf in by_path(tree[part]).items()}
+                for tree in (here, there)
+            )
             assert shapes.items() <= others.items()
 
 

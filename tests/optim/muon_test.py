@@ -28,14 +28,14 @@ CONFIG = Muon(
 QUINTIC = CONFIG.newton_schulz_coefficients
 
 
-def mapped_singular_values(matrix, num_steps, coefficients=QUINTIC):
+def orthogonalized(matrix, num_steps, coefficients=QUINTIC):
     """Result of Newton-Schulz, from NumPy's decomposition in float64."""
     a, b, c = coefficients
     left, values, right = np.linalg.svd(np.asarray(matrix, np.float64), full_matrices=False)
     values = values / np.sqrt((values**2).sum())
     for _ in range(num_steps):
         values = a * values + b * values**3 + c * values**5
-    return left @ np.diag(values) @ right, values
+    return left @ np.diag(values) @ right
 
 
 @pytest.mark.parametrize("coefficients", [QUINTIC, (3.4576, -4.7391, 2.0843)])
@@ -44,17 +44,10 @@ def test_newton_schulz_maps_singular_values_by_the_quintic(shape, coefficients):
     matrices = jnp.asarray(np.random.default_rng(0).normal(size=(3, *shape)), jnp.float32)
     results = jax.jit(muon.newton_schulz, static_argnums=1)(matrices, (coefficients,) * 3)
     for matrix, result in zip(matrices, results, strict=True):
-        expected, _ = mapped_singular_values(matrix, 3, coefficients)
+        expected = orthogonalized(matrix, 3, coefficients)
         np.testing.assert_allclose(result, expected, atol=2e-5)
-
-
-def test_five_steps_of_the_default_bring_singular_values_near_one():
-    """As published of its coefficients: to 0.68 to 1.13."""
-    matrix = np.random.default_rng(1).normal(size=(60, 20))
-    _, values = mapped_singular_values(matrix, 5)
-    assert values.min() > 0.68 and values.max() < 1.14
     # A kernel without a gradient stays a number.
-    assert not np.asarray(muon.newton_schulz(jnp.zeros((4, 3)), (QUINTIC,))).any()
+    assert not np.asarray(muon.newton_schulz(0 * matrices, (coefficients,) * 3)).any()
 
 
 def network():
@@ -94,7 +87,7 @@ def test_two_steps_of_every_rule_by_hand():
     # A kernel is scaled to norm sqrt(8) and moves by the rate along the orthogonalized direction,
     # which is the gradient's as long as that does not change.
     kernel = np.asarray(params["conv"]["kernel"], np.float64).reshape(-1, 8)
-    direction, _ = mapped_singular_values(
+    direction = orthogonalized(
         np.asarray(gradients["conv"]["kernel"]).reshape(-1, 8), CONFIG.newton_schulz_steps
     )
     for rate, result in [(0.25, first), (0.25 * 0.75, second)]:

@@ -5,21 +5,18 @@ import contextlib
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 
 from dawnjax.checkpoints.saved import SavePoint
 from dawnjax.checkpoints.store import Checkpoints
+from dawnjax.machine.mesh import make_mesh
+from dawnjax.machine.mesh_shape import MeshShape
 
 ROWS = 1024  # Of the largest array; 256 KiB of random bits, which do not compress.
 
 
 def mesh_of(num_devices):
-    return jax.make_mesh(
-        (num_devices,),
-        ("data",),
-        axis_types=(AxisType.Auto,),
-        devices=jax.devices()[:num_devices],
-    )
+    return make_mesh(MeshShape(), jax.devices()[:num_devices])
 
 
 def host_state(step):
@@ -145,7 +142,3 @@ def folders_of(directory):
 def truncate(path):
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size // 2)
-
-
-def delete(path):
-    path.unlink()
