@@ -2,7 +2,7 @@
 
 import json
 import time
-from typing import ClassVar
+from types import SimpleNamespace
 
 import pytest
 
@@ -126,17 +126,9 @@ def test_a_resumed_run_offline_keeps_each_step_once(alone, tmp_path, monkeypatch
     """`wandb sync` would send the files of both attempts."""
     wandb = pytest.importorskip("wandb", reason="wandb is not installed")
     logged = []
-
-    class Recorder:
-        summary: ClassVar = {}
-
-        def log(self, scalars, step):
-            logged.append((step, scalars))
-
-        def finish(self):
-            pass
-
-    monkeypatch.setattr(wandb, "init", lambda **_: Recorder())
+    recorder = SimpleNamespace(summary={}, finish=lambda: None)
+    recorder.log = lambda scalars, step: logged.append((step, scalars))
+    monkeypatch.setattr(wandb, "init", lambda **_: recorder)
     for mode, kept in (("offline", [(5, {"loss": 0.5}), (6, {"loss": 0.5})]), ("online", None)):
         monkeypatch.setenv("WANDB_MODE", mode)
         for first in (1, 3):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import trained
 from quick_compilation import REPEATED
 from trained import evaluations_of, final_state_of, result_of
 
@@ -20,21 +21,10 @@ from dawnjax.errors import ExitStatus
 from dawnjax.runs.log import read_events
 
 SMALL = [
-    "--experiment=synthetic_image",
-    "--data.num_train_examples=200",
-    "--data.num_eval_examples=64",
-    "--num_epochs=12",
-    "--evaluation.every_epochs=4",
-    "--global_batch_size=16",
-    "--batch_norm_group_size=4",
-    "--model.stage_sizes=1",
-    "--model.stage_widths=16",
-    "--targets.0.metric=loss",
-    "--targets.0.direction=at_most",
-    "--tensorboard=false",
-    "--steps_per_call=2",
-    "--checkpoint.every_steps=20",
-    "--profile.after_run=false",
+    *(*trained.SMALL, "--data.num_train_examples=200", "--data.num_eval_examples=64"),
+    *("--num_epochs=12", "--evaluation.every_epochs=4", "--model.stage_widths=16"),
+    *("--targets.0.metric=loss", "--targets.0.direction=at_most"),
+    *("--steps_per_call=2", "--checkpoint.every_steps=20"),
 ]
 NEVER = "--targets.0.value=0.0"
 
@@ -82,21 +72,15 @@ def steps_reached(run_dir: Path, step: int) -> bool:
     return any(event.get("step", 0) >= step for event in events_of(run_dir))
 
 
-def stopped_once(
-    ready: Callable[[], object],
-    argv: list[str],
-    run_dir: Path,
-    number: signal.Signals = signal.SIGKILL,
-    env: dict[str, str] | None = None,
-) -> int:
-    """Start a run and send it a signal once something holds; returns its exit status.
+def stopped_once(ready: Callable[[], object], argv: list[str], run_dir: Path) -> int:
+    """Start a run and kill it once something holds; returns its exit status.
 
     It begins anew where a busy machine let it end before this process saw the moment.
     """
     for _ in range(10):
-        process = start(argv, env)
+        process = start(argv)
         wait_for(lambda process=process: ready() or process.poll() is not None)
-        process.send_signal(number)
+        process.kill()
         process.communicate()
         if process.returncode != ExitStatus.BUDGET_SPENT:
             return process.returncode

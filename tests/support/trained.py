@@ -1,4 +1,4 @@
-"""Files of a finished run, for tests that compare runs."""
+"""Small runs on made-up images, and their files, for tests that compare runs."""
 
 import contextlib
 import json
@@ -20,6 +20,14 @@ from dawnjax.config.run_options import MeshShape
 from dawnjax.machine.mesh import make_mesh
 from dawnjax.programs import state_shapes
 from dawnjax.train_step import Recipe, TrainState, make_recipe
+
+SMALL = (
+    *("--experiment=synthetic_image", "--data.num_train_examples=96", "--num_epochs=3"),
+    *("--data.num_eval_examples=40", "--global_batch_size=16", "--batch_norm_group_size=4"),
+    *("--model.stage_sizes=1", "--model.stage_widths=8", "--tensorboard=false"),
+    "--profile.after_run=false",
+)
+"""Flags of `dawnjax train`: 18 steps of a network of one block."""
 
 
 def result_of(run_dir: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from dataset_specs import SMALL_IMAGES
-from trained import result_of
+from trained import SMALL, result_of
 
 from dawnjax.__main__ import main
 from dawnjax.config.experiment import Constant, Evaluation, Experiment
@@ -47,40 +47,19 @@ def test_evaluations_may_count_steps():
     assert later.evaluation_steps(SPEC) == [20, 30, 37]
 
 
-FLAGS = [
-    "--experiment=synthetic_image",
-    "--data.num_train_examples=96",
-    "--data.num_eval_examples=40",
-    "--model.stage_sizes=1",
-    "--model.stage_widths=8",
-    "--global_batch_size=16",
-    "--batch_norm_group_size=4",
-    "--num_epochs=0",
-    "--schedule=constant",
-    "--targets.0.value=1",
-    "--tensorboard=false",
-]
-
-
 def trained(run_dir: Path, *flags: str) -> dict:
-    status = main(["train", *FLAGS, *flags, f"--run_dir={run_dir}"])
+    """Result of a run with a profile after it, and without a number of epochs."""
+    argv = [*SMALL, "--num_epochs=0", "--schedule=constant", "--schedule.warmup_epochs=0"]
+    argv += ["--targets.0.value=1", "--profile.after_run=true", *flags]
+    status = main(["train", *argv, f"--run_dir={run_dir}"])
     assert status in (0, 3)
     return result_of(run_dir)
 
 
 @pytest.mark.compiles
-def test_a_run_of_some_steps_says_its_epochs(tmp_path, compile_cache):
-    flags = ["--max_steps=9", "--evaluation.every_steps=4", "--profile.after_run=false"]
-    result = trained(tmp_path / "run", *flags, "--schedule.warmup_epochs=0", compile_cache)
-    assert (result["steps"], result["epochs"]) == (9, 1.5)
-    assert [row["step"] for row in result["evaluations"]] == [4, 8, 9]
-    assert main(["check", str(tmp_path / "run")]) == 0
-
-
-@pytest.mark.compiles
 def test_a_budget_of_seconds_ends_training_in_time_and_evaluates(tmp_path, compile_cache, capsys):
     """The profile, which is on by default, has no time left."""
-    flags = ["--max_seconds=0.5", "--evaluation.every_epochs=1e4", "--schedule.warmup_epochs=0"]
+    flags = ["--max_seconds=0.5", "--evaluation.every_epochs=1e4"]
     result = trained(tmp_path / "run", *flags, compile_cache)
     (evaluation,) = result["evaluations"]
     assert evaluation["step"] == result["steps"] >= 1
@@ -102,7 +81,6 @@ def test_a_budget_of_seconds_ends_training_in_time_and_evaluates(tmp_path, compi
 
 @pytest.mark.compiles
 def test_a_profile_is_taken_while_time_is_left(tmp_path, compile_cache):
-    flags = ["--max_steps=2", "--schedule.warmup_epochs=0", "--profile.measured_peaks=false"]
-    flags += ["--profile.seconds=0.05", compile_cache]
-    with_time = trained(tmp_path / "run", *flags, "--max_seconds=600")
+    flags = ["--max_steps=2", "--profile.measured_peaks=false", "--profile.seconds=0.05"]
+    with_time = trained(tmp_path / "run", *flags, "--max_seconds=600", compile_cache)
     assert with_time["hosts"][0]["utilization"]["window"] == "after_run"

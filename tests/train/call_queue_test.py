@@ -3,7 +3,7 @@
 import functools
 import math
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -141,11 +141,9 @@ def test_times_steps_and_losses_are_those_of_the_calls(device):
     assert [point.step for point in kept] == list(range(1, 17))
     assert [point.loss for point in kept[::4]] == [0.0, 1.0, 2.0, 3.0]
     assert queue.take_losses() == []
-    latest = queue.latest()
-    assert latest is not None
+    latest: Any = queue.latest()
     np.testing.assert_array_equal(latest[0], [3.0] * 4)
-    statistics = step_statistics(queue)
-    assert statistics is not None
+    statistics: Any = step_statistics(queue)
     assert statistics["mean"] == pytest.approx(1.0 / 16)
     assert statistics["p50"] == pytest.approx(0.0625)
 
@@ -157,8 +155,7 @@ def test_the_hosts_pace_is_not_taken_for_the_devices(device, num_calls):
     queue.start()
     run(queue, device, [0.4] * num_calls, host_seconds=0.1)
     queue.drain()
-    statistics = step_statistics(queue)
-    assert statistics is not None
+    statistics: Any = step_statistics(queue)
     assert sum(queue.seen_steps) == 4 * num_calls
     assert device.now == pytest.approx(0.1 + 0.4 * num_calls)
     assert statistics["mean"] == pytest.approx(device.now / (4 * num_calls))
@@ -173,8 +170,7 @@ def test_devices_that_wait_for_the_host_show_its_pace_and_its_pauses(device):
     device.now += 8.0  # such as for an input that is late
     run(queue, device, [0.1] * 30, host_seconds=0.4)
     queue.drain()
-    statistics = step_statistics(queue)
-    assert statistics is not None
+    statistics: Any = step_statistics(queue)
     assert statistics["mean"] == pytest.approx(device.now / 240)
     assert statistics["p50"] == pytest.approx(0.1, rel=0.1)
     assert statistics["p99"] > 1.0
@@ -195,10 +191,10 @@ def test_norms_stand_beside_the_losses(device):
     losses = jnp.array([[0.1, 3.0], [2.5, jnp.nan], [0.0, 0.0]], jnp.float32)
     queue.add(CallMetrics(losses, jnp.int32(0)), 2)
     queue.drain()
-    (first, second), latest = queue.take_losses(), queue.latest()
+    (first, second), latest = queue.take_losses(), cast(Any, queue.latest())
     assert first == (1, 0.1, 3.0)
     assert second[:2] == (2, 2.5) and math.isnan(second.gradient_norm or 0)
-    assert latest is not None and latest[0].tolist() == pytest.approx([0.1, 2.5])
+    assert latest[0].tolist() == pytest.approx([0.1, 2.5])
 
 
 @pytest.mark.parametrize(

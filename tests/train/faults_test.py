@@ -36,10 +36,6 @@ def events_of_attempt(run_dir: Path, attempt: int) -> list[dict]:
     return [event for event in events_of(run_dir) if event["attempt"] == attempt]
 
 
-def restored_step(run_dir: Path) -> int:
-    return next(event["step"] for event in events_of(run_dir) if event["event"] == "restored")
-
-
 def run_and_kill(argv: list[str], run_dir: Path, step: int, delay_seconds: float) -> bool:
     """Kills a run some moments after a step; tells whether it had not ended by then."""
     process = start(argv)
@@ -173,7 +169,7 @@ def test_killed_between_the_target_and_the_last_save(tmp_path, compile_cache, ke
     log.write_text("".join(lines[: last + 1]))
 
     assert main(command(killed, compile_cache, *flags)[3:]) == 0
-    assert restored_step(killed) < reached
+    assert next(e["step"] for e in events_of(killed) if e["event"] == "restored") < reached
     step, state = final_state_of(killed)
     assert step == reached == result_of(killed)["steps"]
     np.testing.assert_array_equal(state, final_state_of(whole)[1])

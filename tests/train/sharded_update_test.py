@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+import trained
 from device_counts import first_losses
 from first_steps import build, train_text, training
 
@@ -20,17 +21,10 @@ from dawnjax.train_step import Recipe
 
 pytestmark = pytest.mark.compiles
 
-SMALL = [
-    "--experiment=synthetic_image",
-    "--data.num_train_examples=96",
-    "--data.num_eval_examples=40",
-    "--num_epochs=3",
-    "--global_batch_size=16",
-    "--batch_norm_group_size=2",
-    "--model.stage_sizes=1",
-    "--model.stage_widths=64",
-    "--ema_decay=0.9",
-]
+SMALL = (
+    *trained.SMALL,
+    *("--batch_norm_group_size=2", "--model.stage_widths=64", "--ema_decay=0.9"),
+)
 
 OTHER_COLLECTIVES = ("all-to-all", "collective-permute", "reduce-scatter")
 
@@ -135,7 +129,7 @@ def test_an_option_that_xla_does_not_know_ends_in_one_line(
 def test_options_of_xla_are_in_the_cache_key_and_in_the_log(tmp_path):
     cache = f"--compile_cache_dir={tmp_path / 'compiled'}"  # a kept one may hold the first already
     common = ["train", *SMALL, "--num_epochs=1", "--schedule.warmup_epochs=0.5"]
-    common += ["--targets.0.value=1.0", "--tensorboard=false", "--model.stage_widths=8"]
+    common += ["--targets.0.value=1.0", "--model.stage_widths=8"]
     states = []
     for number, options in enumerate(
         (
@@ -144,8 +138,8 @@ def test_options_of_xla_are_in_the_cache_key_and_in_the_log(tmp_path):
         )
     ):
         run_dir = tmp_path / str(number)
-        flags = [f"--xla_options={options}", "--profile.after_run=false", cache]
-        assert main([*common, *flags, f"--run_dir={run_dir}"]) == 3
+        flags = [f"--xla_options={options}", cache, f"--run_dir={run_dir}"]
+        assert main([*common, *flags]) == 3
         events = read_events(run_dir / "log.jsonl")
         start = next(event for event in events if event["event"] == "run_start")
         assert start["xla_options"] == options.split(",")

@@ -11,19 +11,20 @@ import numpy as np
 import pytest
 from dataset_specs import SMALL_IMAGES
 from flax import nnx
+from networks import assert_close, recipe_of
 
 from dawnjax import programs
 from dawnjax.config.experiment import Constant, Experiment, Sgd
+from dawnjax.config.experiment_flags import parse_request
 from dawnjax.config.experiment_modules import load_experiment
 from dawnjax.config.run_options import MeshShape
-from dawnjax.errors import ConfigError
-from dawnjax.input_pipeline.reading.dataset import DatasetSpec
 from dawnjax.machine.mesh import make_mesh, replicated
 from dawnjax.models.configs.amoebanet import AmoebaNetD
 from dawnjax.models.configs.resnet import ResNet
 from dawnjax.models.execution import TrainingMoment
 from dawnjax.optim import loss_scaling
-from dawnjax.train_step import PRNG_IMPLEMENTATION, Recipe, TrainState, make_recipe
+from dawnjax.session import alone, checked
+from dawnjax.train_step import PRNG_IMPLEMENTATION, TrainState, make_recipe
 
 pytestmark = pytest.mark.compiles
 
@@ -38,16 +39,11 @@ BASE = dataclasses.replace(
 )
 
 
-def recipe_of(experiment: Experiment, num_devices: int = 1, spec: DatasetSpec = SPEC) -> Recipe:
-    experiment.validate(spec)
-    return make_recipe(experiment, spec, make_mesh(MeshShape(), jax.devices()[:num_devices]))
-
-
-def batch(spec: DatasetSpec = SPEC, size: int = 16) -> dict[str, Any]:
+def batch(size: int = 16) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     return {
-        "image": rng.integers(0, 256, (size, *spec.image_shape)).astype(np.uint8),
-        "label": rng.integers(0, spec.num_classes, size).astype(np.int32),
+        "image": rng.integers(0, 256, (size, *SPEC.image_shape)).astype(np.uint8),
+        "label": rng.integers(0, SPEC.num_classes, size).astype(np.int32),
         "index": np.arange(size, dtype=np.int32),
         "epoch": np.zeros(size, np.int32),
     }
@@ -56,13 +52,13 @@ def batch(spec: DatasetSpec = SPEC, size: int = 16) -> dict[str, Any]:
 @functools.cache
 def initial(experiment: Experiment) -> TrainState:
     key = jax.random.key(0, impl=PRNG_IMPLEMENTATION)
-    return jax.jit(recipe_of(experiment).initial_state)(key)
+    return jax.jit(recipe_of(experiment, SPEC).initial_state)(key)
 
 
 @functools.cache
 def compiled(experiment: Experiment, num_devices: int = 1) -> tuple[TrainState, Any]:
     """Makes an experiment's initial state and compiles its step, once."""
-    recipe = recipe_of(experiment, num_devices)
+    recipe = recipe_of(experiment, SPEC, num_devices)
     key = jax.random.key(0, impl=PRNG_IMPLEMENTATION)
     # How a batch is cut changes nothing of the state.
     state = initial(dataclasses.replace(experiment, accumulation_steps=1))
@@ -90,27 +86,19 @@ def test_accumulation_in_parts_gives_the_same_steps():
         state, accumulated = trained(experiment, 3, num_devices=num_devices)
         # Sums in another order: rounding, which three steps do not magnify beyond 1e-5.
         np.testing.assert_allclose(accumulated, losses, atol=1e-5)
-        for got, want in zip(
-            jax.tree.leaves((state.params, state.batch_stats)),
-            jax.tree.leaves((whole.params, whole.batch_stats)),
-            strict=True,
-        ):
-            np.testing.assert_allclose(got, want, atol=2e-5)
+        assert_close(
+            (state.params, state.batch_stats), (whole.params, whole.batch_stats), atol=2e-5
+        )
 
 
 def test_a_step_returns_the_norm_of_its_gradient_if_asked():
-    recipe = dataclasses.replace(recipe_of(BASE), records_norm=True)
+    recipe = dataclasses.replace(recipe_of(BASE, SPEC), records_norm=True)
     state = initial(BASE)
     gradients = jax.tree.map(jnp.zeros_like, state.params)
     classifier = gradients["classifier"]
     classifier["bias"] = classifier["bias"].at[:2].set(jnp.array([3.0, -4.0]))
     _, measured = recipe.updated(state, gradients, jnp.float32(2.5), state.batch_stats)
     assert measured.tolist() == [2.5, 5.0]
-
-
-def test_accumulation_refuses_parts_that_split_normalization_groups():
-    with pytest.raises(ConfigError, match="accumulation_steps=3 must divide the 8 normalization"):
-        dataclasses.replace(BASE, accumulation_steps=3).validate(SPEC)
 
 
 @pytest.mark.parametrize("has_warmup", [False, True])
@@ -144,12 +132,7 @@ def test_a_step_that_overflows_changes_nothing_but_the_scale():
     state = dataclasses.replace(state, loss_scale=huge)
     after, _ = trained(experiment, 1, state)
     for name in ("params", "batch_stats", "opt_state", "ema_params"):
-        for got, want in zip(
-            jax.tree.leaves(getattr(after, name)),
-            jax.tree.leaves(getattr(state, name)),
-            strict=True,
-        ):
-            np.testing.assert_array_equal(got, want)
+        jax.tree.map(np.testing.assert_array_equal, getattr(after, name), getattr(state, name))
     assert int(after.step) == 2 and int(after.first_nonfinite_step) == 0
     assert float(after.loss_scale["scale"]) == loss_scaling.LARGEST_SCALE  # half of it, clipped
     assert int(after.loss_scale["finite_steps"]) == 0
@@ -210,7 +193,7 @@ class ProbeModule(nnx.Module):
 def step_of(model: Probe, step: int = 0) -> float:
     """The loss of one step of a model, on four examples of class 0, of which two are the same."""
     experiment = dataclasses.replace(BASE, model=model, global_batch_size=4, num_epochs=1)
-    recipe = recipe_of(experiment)
+    recipe = recipe_of(experiment, SPEC)
     key = jax.random.key(0, impl=PRNG_IMPLEMENTATION)
     state = dataclasses.replace(recipe.initial_state(key), step=jnp.int32(step))
     chosen = {"index": np.array([3, 9, 3, 5], np.int32), "label": np.zeros(4, np.int32)}
@@ -249,3 +232,14 @@ def test_deterministic_programs_ask_the_compiler_of_a_gpu_alone(monkeypatch):
     monkeypatch.setattr(programs, "platform_of", lambda mesh: "gpu")
     assert programs.xla_options(recipe)[name] is True
     assert name not in programs.xla_options(dataclasses.replace(recipe, is_deterministic=False))
+
+
+def test_the_key_of_a_seed_is_that_of_jax_whole_on_every_device():
+    request, _ = parse_request("train", ["--experiment=synthetic_image"])
+    spec = checked(request.experiment, request.options)
+    session = alone(request.experiment, spec, request.options, 4)
+    for seed in (0, 7, 2**31 - 1):
+        key = session.root_key(seed)
+        wanted = jax.random.key_data(jax.random.key(seed, impl=PRNG_IMPLEMENTATION))
+        np.testing.assert_array_equal(jax.random.key_data(key), wanted)
+        assert len(key.sharding.device_set) == 4 and key.sharding.is_fully_replicated
