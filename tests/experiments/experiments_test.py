@@ -1,32 +1,27 @@
 """Every experiment's tiny variant runs; the full ones are valid and have the shapes they state."""
 
-import dataclasses
 import json
 import math
 import typing
 from pathlib import Path
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from by_hand import resnet_50_trunk
 from dataset_specs import IMAGENET
 from each_change import rows
-from networks import count
+from networks import count, recipe_of
 
 from dawnjax.__main__ import main
 from dawnjax.config.experiment import OptimizerConfig, ScheduleConfig
 from dawnjax.config.experiment_modules import experiment_names, load_experiment
-from dawnjax.config.run_options import MeshShape
 from dawnjax.input_pipeline.datasets.parallel_text import ParallelText
-from dawnjax.machine.mesh import make_mesh
 from dawnjax.models.configs.llama import LLAMA_SIZES
 from dawnjax.models.experts import no_routing
 from dawnjax.official import export_mlperf
 from dawnjax.optim.optimizers import relative_schedule
 from dawnjax.tasks.language_modelling import DROPPED_TOKENS, EXPERT_BALANCE
-from dawnjax.train_step import execution_of, make_recipe
 
 pytestmark = pytest.mark.compiles
 
@@ -69,10 +64,13 @@ SIZES = {
     "imagenet_resnet50": 25_557_032,
     "imagenet_resnet50_mlperf": 25_557_032,
     "imagenet_amoebanet_d": 46_758_756,
+    "nuclei_mask_rcnn_small": 443_291,
     "cifar10_resnet18": 11_173_962,
     "cifar10_wide_resnet34": 16_631_130,
     "cifar10_resnet164": 1_703_258,
-    "cifar10_record": 1_971_640,
+    # 24 filters of 12 and 24 biases; convolutions of 9 positions; one bias a normalized channel; a
+    # classifier without bias.
+    "cifar10_record": 24 * 13 + 9 * (24 * 64 + 64**2 + 64 * 256 + 3 * 256**2) + 2 * 576 + 2560,
     "cifar10_speedrun": 1_971_640,
     # By hand: an encoder layer has 4 d^2 + 2 d f + f + d + 4 d parameters, a decoder layer 8 d^2 +
     # 2 d f + f + d + 6 d; then two norms of 2 d and V d of the embedding. The paper's Table 3 says
@@ -82,14 +80,18 @@ SIZES = {
     "wmt_transformer_base": 6 * (3_150_336 + 4_199_936) + 2_048 + 32_768 * 512,
     "wmt_transformer_big": 6 * (12_592_128 + 16_788_480) + 4_096 + 32_768 * 1024,
 }
-SOME = ("imagenet_resnet50", "cifar10_record", "multi30k_transformer", "wmt_transformer_base")
+SOME = (
+    "imagenet_resnet50",
+    "nuclei_mask_rcnn_small",
+    "cifar10_record",
+    "multi30k_transformer",
+    "wmt_transformer_base",
+)
 
 
 @pytest.mark.parametrize("name", rows(SIZES, SOME))
 def test_the_full_size_has_its_parameters(name):
-    experiment = load_experiment(name)
-    mesh = make_mesh(MeshShape(), jax.devices()[:4])
-    recipe = make_recipe(experiment, experiment.data.published_spec(), mesh)
+    recipe = recipe_of(load_experiment(name), devices=4)
     assert count(recipe.abstract_state.params) == SIZES[name]
 
 
@@ -115,7 +117,7 @@ def test_mlperfs_language_models_have_its_rules(name, target, num_params, first,
     assert [t.value for t in experiment.targets] == [target]
     assert experiment.data.sequence_length == 8192 and spec.num_eval_examples == eval_rows
     assert experiment.evaluation_steps(spec)[:2] == [first, first + every]
-    recipe = make_recipe(experiment, spec, make_mesh(MeshShape(), jax.devices()[:4]))
+    recipe = recipe_of(experiment, spec, devices=4)
     assert count(recipe.abstract_state.params) == num_params
 
 
@@ -157,10 +159,7 @@ def test_the_rate_of_llama_31_8b_stays_after_its_warm_up():
 
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])
 def test_the_model_flops_of_resnet_50_by_hand_whatever_computes_them(platform):
-    mesh = make_mesh(MeshShape(), jax.devices()[:1])
-    experiment = load_experiment("imagenet_resnet50")
-    execution = dataclasses.replace(execution_of(experiment, mesh), platform=platform)
-    recipe = make_recipe(experiment, IMAGENET, mesh, execution=execution)
+    recipe = recipe_of(load_experiment("imagenet_resnet50"), IMAGENET, platform=platform)
     forward = resnet_50_trunk((224, 224))[0] + 2048 * 1000
     assert recipe.train_flops_per_example() == 3 * 2 * forward
     # 4.09 giga multiply-adds are published, which include those by the padding.

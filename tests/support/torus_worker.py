@@ -20,24 +20,11 @@ import numpy as np
 from dawnjax.machine import mesh as meshes
 
 TASKS = {
-    "images": (
-        *("--experiment=synthetic_image", "--data.num_train_examples=96"),
-        *("--data.num_eval_examples=40", "--global_batch_size=32", "--batch_norm_group_size=2"),
-        *("--model.stage_sizes=1", "--model.stage_widths=8", "--compute_dtype=float32"),
-    ),
-    "packed rows": (
-        *("--experiment=multi30k_transformer", "--data=synthetic_text", "--model.num_layers=1"),
-        *("--data.num_train_examples=64", "--data.num_eval_examples=13", "--model.width=16"),
-        *("--global_batch_size=16", "--evaluation.global_batch_size=8", "--model.num_heads=2"),
-        *("--task.decoding.max_extra_tokens=4", "--model.hidden_width=16"),
-        "--compute_dtype=float32",
-    ),
-    "text, rows on two devices": (
-        *("--experiment=wikipedia_llama_small", "--data=synthetic_tokens", "--mesh.model=2"),
-        *("--model.num_layers=1", "--model.num_kv_heads=2", "--data.num_train_tokens=8192"),
-        *("--global_batch_size=16", "--compute_dtype=float32", "--max_steps=0", "--num_epochs=1"),
-    ),
+    "classification": ("--global_batch_size=32", "--batch_norm_group_size=2"),
+    "translation": ("--global_batch_size=16",),
+    "llama": ("--mesh.model=2", "--compute_dtype=float32"),
 }
+"""Rows of `task_table`, and their flags for 16 devices."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +64,7 @@ def main(request: dict[str, Any]) -> None:
     jax.config.update("jax_num_cpu_devices", 4)
     jax.distributed.initialize(request["address"], count, process_id)
     import first_steps
+    from task_table import TABLE
 
     plain = meshes.arranged
 
@@ -87,7 +75,7 @@ def main(request: dict[str, Any]) -> None:
 
     results = {}
     for name in request["tasks"]:
-        flags = (*TASKS[name], "--data_placement=host", "--steps_per_call=1")
+        flags = (*TABLE[name].flags, *TASKS[name], "--data_placement=host", "--steps_per_call=1")
         for order, arranged in (("plain", plain), ("torus", along_the_torus)):
             meshes.arranged = arranged
             for cached in ("build", "training", "generating", "evaluation"):

@@ -23,12 +23,7 @@ def evaluated(logits: list[list[float]], labels: list[int], mask: list[bool]) ->
     setting = Setting(model=nothing, data=nothing, spec=spec, execution=nothing)
     images = jnp.zeros((len(labels), 8, 8, 1), jnp.uint8)
     batch = {"image": images, "label": jnp.array(labels), "mask": jnp.array(mask)}
-
-    class Module:
-        def __call__(self, images):
-            return array
-
-    totals = TASK.add_batch(Module(), batch, TASK.zero_totals(setting), setting)
+    totals = TASK.add_batch(lambda images: array, batch, TASK.zero_totals(setting), setting)
     on_host = {name: np.asarray(total) for name, total in totals.items()}
     return TASK.metrics_of(on_host | {"examples": np.array(sum(mask))}, setting)
 

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from networks import PLAIN
 
 from dawnjax.models.configs.transformer import Transformer
-from dawnjax.models.execution import Execution
 from dawnjax.models.maxima import maxima
 from dawnjax.models.transformer import TransformerModule
 from dawnjax.tasks.decoding import Decoded, beam_search, greedy_search
@@ -20,10 +20,10 @@ pytestmark = pytest.mark.compiles
 END = 1
 
 
+@functools.cache
 def make(vocabulary, width=16, layers=2) -> TransformerModule:
     config = Transformer(num_layers=layers, width=width, hidden_width=2 * width, num_heads=2)
-    execution = Execution(platform="cpu", compute_dtype="float32", batch_norm_group_size=1)
-    module = config.build(vocabulary_size=vocabulary, execution=execution, rngs=nnx.Rngs(4))
+    module = config.build(vocabulary_size=vocabulary, execution=PLAIN, rngs=nnx.Rngs(4))
     # Layers that outweigh the token just read, whose embedding is tied to its own logit: otherwise
     # every translation repeats one token.
     for path, param in nnx.iter_graph(module):
@@ -40,31 +40,27 @@ def sources_of(vocabulary, lengths, seed=0):
     return jnp.array(source)
 
 
-@functools.lru_cache
-def programs(vocabulary, **sizes):
-    """Splits a module into graph and state, and compiles its forward pass once a shape."""
-    graph, state = nnx.split(make(vocabulary, **sizes))
+@functools.cache
+def forward_of(module):
+    """The whole decoder, compiled once a shape."""
 
     @jax.jit
-    def forward(state, source, inputs):
-        module = nnx.merge(graph, state)
+    def forward(source, inputs):
         hidden = module(source, source > 0, inputs, jnp.ones_like(inputs))
         return jax.nn.log_softmax(module.logits(hidden))
 
-    return graph, state, functools.partial(forward, state)
+    return forward
 
 
 def cached(vocabulary, source, limits, num_beams=None, alpha=0.6, length=None, **sizes) -> Decoded:
-    graph, state, _ = programs(vocabulary, **sizes)
-    search = compiled_search(graph, num_beams, alpha, length or int(limits.max()))
-    return search(state, source, limits)
+    module = make(vocabulary, **sizes)
+    return compiled_search(module, num_beams, alpha, length or int(limits.max()))(source, limits)
 
 
-@functools.lru_cache
-def compiled_search(graph, num_beams, alpha, max_length):
+@functools.cache
+def compiled_search(module, num_beams, alpha, max_length):
     @jax.jit
-    def search(state, source, limits):
-        module = nnx.merge(graph, state)
+    def search(source, limits):
         cache = module.start_cache(source, source > 0, num_beams or 1, max_length)
         arguments = {"max_length": max_length, "end": END, "alpha": alpha}
         if num_beams is None:
@@ -76,7 +72,7 @@ def compiled_search(graph, num_beams, alpha, max_length):
 
 def uncached(vocabulary, source, limits) -> np.ndarray:
     """Greedy search by the whole decoder over the whole prefix, for each token anew."""
-    _, _, forward = programs(vocabulary)
+    forward = forward_of(make(vocabulary))
     batch, length = len(source), int(limits.max())
     tokens = np.zeros((batch, length), np.int32)
     alive = np.array(limits) > 0
@@ -119,7 +115,7 @@ def test_enough_beams_find_the_best_of_all_translations(alpha):
         for start in itertools.product(others, repeat=length - 1)
         for last in ([END, *others] if length == limit else [END])
     ]
-    _, _, forward = programs(vocabulary, **sizes)
+    forward = forward_of(make(vocabulary, **sizes))
     scores = {tokens: score_by_hand(forward, source, tokens, alpha, limit) for tokens in every}
     best = max(scores, key=lambda tokens: scores[tokens])
     decoded = cached(vocabulary, source, jnp.array([limit]), num_beams=64, alpha=alpha, **sizes)

@@ -12,11 +12,11 @@ import numpy as np
 import optax
 import pytest
 from by_hand import convolution, resnet_50_trunk
-from networks import PLAIN, count
+from networks import PLAIN, count, recipe_of
 from task_table import TABLE
 
 from dawnjax.checkpointed.initial_parameters import Source
-from dawnjax.checkpoints.arrays import signature
+from dawnjax.checkpoints.arrays import by_path, signature
 from dawnjax.checkpoints.saved import VERSION, Content
 from dawnjax.config.experiment_flags import parse_request
 from dawnjax.config.experiment_modules import load_experiment
@@ -29,16 +29,9 @@ from dawnjax.machine.mesh import batch_sharding, make_mesh, place
 from dawnjax.optim.optimizers import learning_rate
 from dawnjax.tasks import mask_pasting, pictures
 from dawnjax.tasks.task import Moment, Setting, make_model
-from dawnjax.train_step import execution_of, make_recipe
 
 BENCHMARK = "coco_mask_rcnn_resnet50"
 SMALL = parse_request("train", list(TABLE["instance_segmentation"].flags))[0].experiment
-
-
-def recipe_of(experiment, spec, **changes):
-    mesh = make_mesh(MeshShape(), jax.devices()[:1])
-    execution = dataclasses.replace(execution_of(experiment, mesh), **changes)
-    return make_recipe(experiment, spec, mesh, execution=execution)
 
 
 def test_the_benchmark_has_the_references_size_and_schedule():
@@ -69,7 +62,7 @@ def test_the_benchmark_has_the_references_size_and_schedule():
 
 def test_biases_learn_at_twice_the_rate_and_without_decay():
     experiment = load_experiment(BENCHMARK)
-    recipe = recipe_of(experiment, experiment.data.published_spec())
+    recipe = recipe_of(experiment)
     params = {"layer": {"kernel": jnp.full((2, 2), 2.0), "bias": jnp.full(2, 2.0)}}
     gradients = jax.tree.map(jnp.ones_like, params)
     state = recipe.optimizer.init(params)
@@ -95,8 +88,7 @@ def mask_rcnn_multiply_adds() -> tuple[int, int]:
 
 
 def test_the_model_flops_of_mask_rcnn_by_hand():
-    experiment = load_experiment(BENCHMARK)
-    recipe = recipe_of(experiment, experiment.data.published_spec(), platform="tpu")
+    recipe = recipe_of(load_experiment(BENCHMARK), platform="tpu")
     total, frozen = mask_rcnn_multiply_adds()
     assert recipe.train_flops_per_example() == 2 * (3 * total - 2 * frozen)
 
@@ -108,10 +100,7 @@ def test_a_trunk_and_its_constants_come_from_a_resnet():
     source = load_experiment("imagenet_resnet50", is_tiny=True)
     source = dataclasses.replace(source, model=experiment.model.backbone, data=data)
     state = recipe_of(source, data.spec()).abstract_state
-    leaves = jax.tree_util.tree_leaves_with_path(
-        {"params": state.params, "batch_stats": state.batch_stats}
-    )
-    names = {jax.tree_util.keystr(p, simple=True, separator="/"): leaf for p, leaf in leaves}
+    names = by_path({"params": state.params, "batch_stats": state.batch_stats})
     record = {"experiment": {"model": {"tag": "resnet"}, "data": {}}}
     arrays = {name: signature(leaf) for name, leaf in names.items()}
     content = Content(version=VERSION, step=0, calls=0, metadata={}, arrays=arrays)
@@ -159,18 +148,6 @@ def test_a_picture_shows_the_mask_of_what_was_found():
     masks = [run_lengths.pack(mask)]
     picture = pictures.drawn(image, found, np.zeros((0, 4)), ("a",), masks=masks)
     assert picture[250, 150].tolist() == [127, 80, 0] and not picture[350, 150].any()
-
-
-def test_the_small_network_has_443291_parameters_and_16128_anchors():
-    experiment = load_experiment("nuclei_mask_rcnn_small")
-    data = load_experiment("nuclei_mask_rcnn_small", is_tiny=True).data.spec()
-    spec = dataclasses.replace(
-        data, num_classes=1, image_shape=(256, 256, 3), train_image_shape=(256, 256, 3)
-    )
-    recipe = recipe_of(experiment, spec)
-    assert count(recipe.abstract_state.params) == 443_291
-    assert recipe.split_params(recipe.abstract_state.params)[1] == {}
-    assert sum(map(len, experiment.model.anchors(spec.image_shape))) == 16_128
 
 
 def test_an_evaluation_has_batches_of_one_kind():

@@ -1,6 +1,5 @@
 """Object detection: the choice of detections, initialization, and what infer draws."""
 
-import dataclasses
 import functools
 import json
 from typing import Any, cast
@@ -11,25 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from by_hand import convolution, halved
-from coco_sources import body, cells, prepare, write_source
-from networks import count
+from networks import count, recipe_of
 from task_table import copied_run
 
 from dawnjax.__main__ import main
-from dawnjax.config.experiment import Target
 from dawnjax.config.experiment_modules import load_experiment
-from dawnjax.config.run_options import MeshShape
-from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.datasets.coco import Coco
-from dawnjax.machine.mesh import make_mesh
 from dawnjax.optim.optimizers import learning_rate
 from dawnjax.runs import kept_pictures
 from dawnjax.tasks import pictures
 from dawnjax.tasks.detection import DetectionSearch, detections
-from dawnjax.tasks.object_detection import ObjectDetection
-from dawnjax.train_step import execution_of, make_recipe
-
-CROWD = {"size": [20, 30], "counts": [2, 4, 594]}
 
 COCO = Coco(corpus="coco2017", evaluates_empty=False, train_height=510, train_width=510)
 
@@ -57,9 +47,7 @@ def test_detections_by_hand():
 def test_the_benchmark_has_the_references_size_and_schedule(name):
     experiment, spec = load_experiment(name), cast(Any, COCO.published_spec())
     experiment.validate(spec)
-    recipe = make_recipe(experiment, spec, make_mesh(MeshShape(), jax.devices()[:1]))
-    state = jax.eval_shape(recipe.initial_state, jax.random.key(0))
-    assert count(state.params) == 19_972_534
+    assert count(recipe_of(experiment, spec).abstract_state.params) == 19_972_534
     batch = experiment.global_batch_size
     evaluations = [step * batch / 32 for step in experiment.evaluation_steps(spec)]
     wanted = [120_000, 140_000, 160_000, 180_000, 200_000, 220_000, 240_000]
@@ -94,10 +82,7 @@ def ssd_multiply_adds() -> int:
 
 
 def test_the_model_flops_of_ssd_by_hand():
-    mesh = make_mesh(MeshShape(), jax.devices()[:1])
-    experiment = load_experiment("coco_ssd_resnet34")
-    execution = dataclasses.replace(execution_of(experiment, mesh), platform="tpu")
-    recipe = make_recipe(experiment, COCO.published_spec(), mesh, execution=execution)
+    recipe = recipe_of(load_experiment("coco_ssd_resnet34"), COCO.published_spec(), platform="tpu")
     assert recipe.train_flops_per_example() == 3 * 2 * ssd_multiply_adds()
 
 
@@ -128,29 +113,3 @@ def test_infer_draws_and_states_its_answers(tmp_path_factory, compile_cache, tmp
     assert found and {row["class"] for row in found} <= {"red", "green", "blue"}
     scores = [row["score"] for row in stated[0]["answer"]]
     assert scores == sorted(scores, reverse=True)
-
-
-@pytest.mark.parametrize(
-    ("iscrowd", "metric", "line"),
-    [
-        (0, "box_ap", ""),
-        (0, "box_ap_small", ""),
-        (0, "box_ar_large", "box_ar_large: the images to evaluate have no large object but crowd"),
-        (1, "box_ap", "box_ap: the images to evaluate have no object but crowd"),
-    ],
-)
-def test_a_figure_that_no_evaluation_can_give_is_refused(iscrowd, metric, line, tmp_path):
-    evaluated = body(11)
-    for annotation in evaluated["annotations"]:
-        annotation["iscrowd"] = iscrowd
-        if annotation["iscrowd"]:
-            packed = annotation["segmentation"]
-            annotation["segmentation"] = packed if isinstance(packed, dict) else CROWD
-    source = write_source(tmp_path / "source", evaluated=evaluated)
-    assert prepare(source, tmp_path / "out") == 0
-    target, spec = Target(metric=metric, value=0.5), cells(tmp_path / "out").spec()
-    if not line:
-        ObjectDetection().validate_target("targets.0", target, spec)
-        return
-    with pytest.raises(ConfigError, match=f"targets.0.metric={line}"):
-        ObjectDetection().validate_target("targets.0", target, spec)

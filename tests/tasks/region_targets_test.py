@@ -105,14 +105,9 @@ def test_mask_targets_are_the_mask_seen_through_a_region():
         # Interpolated, the rim may lie on the other side of a point.
         assert np.abs(target - wanted).mean() < 0.02
     assert targets[2].mean() > 0.5 and not targets[3].any()
-    full = mask_targets(
-        jnp.array([[0.0, 0, 30, 30]]), jnp.array([[10.0, 10, 20, 20]]), _full(8), 30
-    )
+    region, box = jnp.array([[0.0, 0, 30, 30]]), jnp.array([[10.0, 10, 20, 20]])
+    full = mask_targets(region, box, jnp.full((1, 8, 8), 255, jnp.uint8), 30)
     # A mask that fills its box reaches to its sides.
     wanted = np.zeros((30, 30))
     wanted[10:20, 10:20] = 1
     np.testing.assert_array_equal(full[0], wanted)
-
-
-def _full(cells):
-    return jnp.full((1, cells, cells), 255, jnp.uint8)

@@ -10,20 +10,17 @@ import numpy as np
 import pytest
 from each_change import rows
 from flax import nnx
-from networks import PLAIN, count
+from networks import PLAIN, count, recipe_of
 
 from dawnjax.config.experiment_modules import load_experiment
-from dawnjax.config.run_options import MeshShape
 from dawnjax.input_pipeline.datasets.go_games import GoGames
 from dawnjax.input_pipeline.datasets.pgx_games import PgxGame
-from dawnjax.machine.mesh import make_mesh
 from dawnjax.tasks import game_search, opponents
 from dawnjax.tasks.game_search import GameSearch
 from dawnjax.tasks.generation import CALLS, FIGURES
 from dawnjax.tasks.professional_moves import ProfessionalMoves
 from dawnjax.tasks.self_play import SelfPlay
 from dawnjax.tasks.task import Setting
-from dawnjax.train_step import make_recipe
 
 pgx = pytest.importorskip("pgx", reason="needs pgx and mctx (pip install -e '.[selfplay]')")
 pytestmark = pytest.mark.compiles
@@ -44,10 +41,6 @@ def fixed_network(observations, key, hope=0.0):
 
 def keys_of(count, seed=0):
     return jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), jnp.arange(count))
-
-
-def setting_of(data, task, model=None):
-    return Setting(model=model, data=data, spec=data.spec(), execution=PLAIN)
 
 
 LINES = [(0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6)]
@@ -181,8 +174,7 @@ def test_positions_have_the_outcome_of_their_game_for_the_player_to_move():
     experiment = dataclasses.replace(
         load_experiment("connect_four_selfplay", is_tiny=True), task=task
     )
-    spec = experiment.data.spec()
-    recipe = make_recipe(experiment, spec, make_mesh(MeshShape(), jax.devices()[:1]))
+    recipe = recipe_of(experiment, experiment.data.spec())
     state, key = recipe.initial_state(jax.random.key(1)), jax.random.key(2)
     made = state.made
 
@@ -311,7 +303,7 @@ def test_moves_of_a_known_network_are_predicted():
     assert spec.num_eval_examples == 10 and examples["moves"].shape == (10, 5)
     batch = {n: jnp.asarray(array) for n, array in examples.items()}
     batch |= {"index": jnp.arange(10), "mask": jnp.ones(10, bool)}
-    setting = setting_of(data, task)
+    setting = Setting(model=None, data=data, spec=spec, execution=PLAIN)
     measure = jax.jit(lambda shift: task.measure(KnownMoves(shift), batch, setting))
     for shift, share in ((0, 1.0), (6, 0.0)):
         predicted = measure(jnp.int32(shift))["professional_moves"]
@@ -329,13 +321,8 @@ def test_minigo_has_the_size_and_the_rules_of_v05():
     assert [(t.metric, t.value) for t in experiment.targets] == [("professional_moves", 0.4)]
     go = vars(data.rules())["_game"]  # pgx shows its settings nowhere else
     assert (go.komi, go.max_termination_steps) == (7.5, 113)
-    recipe = make_recipe(experiment, spec, make_mesh(MeshShape(), jax.devices()[:1]))
-    state = jax.eval_shape(recipe.initial_state, jax.random.key(0))
-    assert count(state.params) == 191_386
+    recipe = recipe_of(experiment, spec, platform="tpu", is_plain=True)
+    assert count(recipe.abstract_state.params) == 191_386
     # Trunk: 17 and 18 x 32 channels of nine taps; heads: 32 x 3 of one, 162 x 82, 81 x 64, 64.
     multiply_adds = 25**2 * (17 * 32 + 18 * 32 * 32) + 81 * 96 + 162 * 82 + 81 * 64 + 64
-    flops = experiment.task.evaluation_flops(
-        dataclasses.replace(recipe.setting, execution=dataclasses.replace(
-            recipe.setting.execution, platform="tpu", is_plain=True))
-    )  # fmt: skip
-    assert flops == 2 * multiply_adds
+    assert experiment.task.evaluation_flops(recipe.setting) == 2 * multiply_adds

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -241,17 +242,9 @@ def test_vectors_from_outside_take_the_place_of_trained_ones():
 
 
 def test_questions_that_no_batch_answered_score_nothing():
-    class Texts:
-        references = (("x",), ("y",))
-
-        def answer(self, row: int, start: int, end: int) -> str | None:
-            return None if start < 0 else "x"
-
-    class Data:
-        def evaluated_texts(self) -> Texts:
-            return Texts()
-
-    setting: Any = type("Setting", (), {"data": Data()})
+    answer = lambda row, start, end: None if start < 0 else "x"  # noqa: E731
+    texts = SimpleNamespace(references=(("x",), ("y",)), answer=answer)
+    setting: Any = SimpleNamespace(data=SimpleNamespace(evaluated_texts=lambda: texts))
     totals = {"spans": np.array([[0, 0], [-1, -1]]), "examples": np.array(2)}
     assert SpanAnswering().metrics_of(totals, setting) == {"f1_score": 0.5, "exact_match": 0.5}
 
