@@ -5,7 +5,6 @@ import os
 import sys
 import threading
 import time
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -103,42 +102,20 @@ def test_cores_stay_within_a_container_s_quota(files, cores, tmp_path, monkeypat
     assert visible_cores() == cores
 
 
-class Driver:
-    """Stands for NVIDIA's library: two devices, the second without an energy counter."""
-
-    millijoules = 1_000_000.0
-    count = 1
-    is_closed = False
-
-    def nvmlInit(self):
-        pass
-
-    def nvmlShutdown(self):
-        self.is_closed = True
-
-    def nvmlDeviceGetCount(self):
-        return self.count
-
-    def nvmlDeviceGetHandleByIndex(self, index):
-        return index
-
-    def nvmlDeviceGetTotalEnergyConsumption(self, handle):
-        if handle == 1:
-            raise RuntimeError("Not Supported")
-        return self.millijoules
-
-
 def test_a_driver_s_counter_gives_the_energy_between_two_samples(monkeypatch):
-    driver: Any = Driver()
+    driver = Mock(**{"nvmlDeviceGetCount.return_value": 1})
+    energy = driver.nvmlDeviceGetTotalEnergyConsumption  # in millijoules
+    energy.side_effect = [1_000_000, 1_042_000]
     monkeypatch.setitem(sys.modules, "pynvml", driver)
     sampler = HostSampler(lambda sample: None, counters=DeviceCounters("gpu"))
     first = sampler.sample()
     assert first["energy_joules"] == 1000.0
-    driver.millijoules += 42_000
     assert sampler.summary(first, sampler.sample(), 1.0)["energy_joules"] == 42.0
     sampler.stop()
-    assert driver.is_closed
-    driver.count = 2  # one device does not tell: a sum would be too small
+    driver.nvmlShutdown.assert_called_once()
+    driver.nvmlDeviceGetCount.return_value = 2
+    # One device does not tell: a sum would be too small.
+    energy.side_effect = [1_000_000, RuntimeError("Not Supported")] * 2
     partial = HostSampler(lambda sample: None, counters=DeviceCounters("gpu"))
     summary = partial.summary(partial.sample(), partial.sample(), 1.0)
     assert summary["energy_joules"] is None and "does not count" in summary["energy_reason"]
