@@ -11,6 +11,7 @@ import pytest
 from shared_runs import copied_once
 from small_text import FLAGS, LEARNS, NUM_EVALUATED, prepare_small_text
 from told import told
+from trained import SMALL
 
 from dawnjax.__main__ import main
 from dawnjax.analysis import generalization
@@ -31,11 +32,9 @@ CLASSES = [str(number) for number in range(10)]
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, compile_cache) -> Path:
     """A classifier after one epoch of 13 steps: right more often than by chance, and not always."""
-    argv = ["train", "--experiment=synthetic_image", "--data.num_train_examples=200"]
-    argv += ["--data.num_eval_examples=90", "--data.image_channels=3", "--num_epochs=1"]
-    argv += ["--global_batch_size=16", "--batch_norm_group_size=4", "--model.stage_sizes=1"]
-    argv += ["--schedule.warmup_epochs=0.5", "--model.stage_widths=16", "--targets.0.value=1.0"]
-    argv += ["--tensorboard=false", "--profile.after_run=false", compile_cache]
+    argv = ["train", *SMALL, "--data.num_train_examples=200", "--data.num_eval_examples=90"]
+    argv += ["--data.image_channels=3", "--num_epochs=1", "--schedule.warmup_epochs=0.5"]
+    argv += ["--model.stage_widths=16", "--targets.0.value=1.0", compile_cache]
 
     def make(folder: Path) -> None:
         assert main([*argv, f"--run_dir={folder / 'run'}"]) in (0, 3)
@@ -86,6 +85,9 @@ def test_the_same_images_in_class_folders_give_the_same_metrics(run, own, tmp_pa
     assert record["notes"] == [] and record["step"] == 13 and record["epoch"] == 1.04
     text = capsys.readouterr().out
     assert "synthetic, own evaluation split" in text and "drop of top_1_accuracy: 0.0000" in text
+    (tmp_path / "again/0/cut.png").write_bytes(content[:40])
+    assert main(["evaluate", str(run), f"--data={tmp_path / 'again'}"]) == 1
+    assert "cut.png: is cut short" in capsys.readouterr().err
 
 
 def test_classes_are_matched_by_name(run, own, tmp_path):
@@ -128,37 +130,6 @@ def test_without_a_record_the_own_split_is_measured_again(run, own, tmp_path, mo
     assert by_first["own"]["metrics"] == own
 
 
-def test_sets_that_do_not_fit_are_refused(run, tmp_path, capsys):
-    images, labels = np.zeros((4, 8, 8, 3), np.uint8), np.arange(4)
-    np.savez(tmp_path / "size.npz", images=np.zeros((4, 9, 8, 3), np.uint8), labels=labels)
-    np.savez(tmp_path / "range.npz", images=images, labels=labels + 8)
-    np.savez(tmp_path / "names.npz", images=images, labels=labels, classes=np.array(list("0xy3")))
-    np.savez(tmp_path / "count.npz", images=images, labels=labels[:3])
-    np.savez(tmp_path / "float.npz", images=images, labels=labels / 2)
-    np.savez(tmp_path / "absent.npz", pictures=images)
-    (tmp_path / "torn.npz").write_bytes((tmp_path / "size.npz").read_bytes()[:200])
-    (tmp_path / "folders/0").mkdir(parents=True)
-    (tmp_path / "folders/0/cut.png").write_bytes(cv2.imencode(".png", images[0])[1][:40].tobytes())
-    for flag, status, message in (
-        (f"--data={tmp_path / 'size.npz'}", 1, "its images are uint8 (9, 8, 3), the run's"),
-        (f"--data={tmp_path / 'range.npz'}", 1, "labels go from 8 to 11, the run's from 0"),
-        (f"--data={tmp_path / 'names.npz'}", 1, "the run has no class 'x' and 1 more"),
-        (f"--data={tmp_path / 'count.npz'}", 1, "4 images with 3 labels"),
-        (f"--data={tmp_path / 'float.npz'}", 1, "not whole numbers"),
-        (f"--data={tmp_path / 'absent.npz'}", 1, "has no array 'images'"),
-        (f"--data={tmp_path / 'torn.npz'}", 1, "damaged or cut short"),
-        (f"--data={tmp_path / 'folders'}", 1, "cut.png: is cut short"),
-        (f"--data={tmp_path / 'nothing'}", 2, "does not exist"),
-        ("--data.source=a.txt", 2, "unknown flag --data.source"),
-        (f"--data={tmp_path / 'size.npz'} --name=../x", 2, "it names a file"),
-    ):
-        before = state_of(run)
-        assert main(["evaluate", str(run), *flag.split(" ")]) == status
-        error = capsys.readouterr().err
-        assert message in error and "Traceback" not in error and len(error.splitlines()) == 1
-        assert state_of(run) == before
-
-
 @pytest.fixture(scope="module")
 def text_run(tmp_path_factory, compile_cache) -> tuple[Path, Path]:
     """A translator that has learnt to translate, and the folder of its text."""
@@ -175,7 +146,7 @@ def text_run(tmp_path_factory, compile_cache) -> tuple[Path, Path]:
     return folder / "run", folder
 
 
-def test_another_test_set_of_a_translator(text_run, tmp_path, capsys):
+def test_another_test_set_of_a_translator(text_run, tmp_path):
     run, folder = text_run
     sides = [f"--data.source={folder / 'eval.a'}", f"--data.target={folder / 'eval.b'}"]
     record = evaluated(run, *sides, "--name=again")
@@ -196,15 +167,6 @@ def test_another_test_set_of_a_translator(text_run, tmp_path, capsys):
     record = evaluated(run, *sides)
     assert record["other"]["name"] == "long" and record["other"]["examples"] == 21
     assert record["other"]["metrics"]["loss"] != recorded["loss"]
-    (tmp_path / "long.b").write_text("one line\n")
-    for argv, status, message in (
-        (sides, 1, "has 21 lines"),
-        (sides[:1], 2, "go together"),
-        (["--data=folder"], 2, "unknown flag --data; "),
-    ):
-        capsys.readouterr()
-        assert main(["evaluate", str(run), *argv]) == status
-        assert message in capsys.readouterr().err
 
 
 def test_a_translator_may_search_with_another_beam(text_run, capsys):
@@ -234,8 +196,6 @@ def test_a_translator_may_search_with_another_beam(text_run, capsys):
     assert record["own"]["source"] == "measured now"
     for side in ("own", "other"):
         assert record[side]["metrics"]["bleu"] == wider["own"]["metrics"]["bleu"]
-    assert main(["evaluate", str(run), "--task.decoding.num_beams=0", "--data.source=a"]) == 2
-    assert "must lie in 1 to 64" in capsys.readouterr().err
 
 
 def inferred(run: Path, *argv: str) -> dict:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import cv2
 import jax.numpy as jnp
@@ -107,16 +108,12 @@ def test_prompts_are_continued(name, run_of, tmp_path, capsys):
 
 
 def test_a_continuation_is_the_likeliest_token_after_each():
-    class Counting:
+    def counting(tokens, window):
         """Makes the token after n the likeliest: n + 1."""
+        return jnp.eye(200)[(tokens + 1) % 200]
 
-        def __call__(self, tokens, window):
-            return jnp.eye(200)[(tokens + 1) % 200]
-
-    class Spec:
-        separator = 20
-
-    setting = Setting(model=None, data=None, spec=Spec(), execution=PLAIN)
+    spec = SimpleNamespace(separator=20)
+    setting = Setting(model=None, data=None, spec=spec, execution=PLAIN)
     rows = np.full((1, 160), 20, np.int32)
     for prompt, wanted in (
         ([20, 15], [16, 17, 18, 19]),  # up to the separator
@@ -126,44 +123,6 @@ def test_a_continuation_is_the_likeliest_token_after_each():
         tokens = rows.copy()
         tokens[0, : len(prompt)] = prompt
         inputs = {"tokens": jnp.asarray(tokens), "length": jnp.array([len(prompt)])}
-        answer = np.asarray(LanguageModelling().answer(Counting(), inputs, setting))[0]
+        answer = np.asarray(LanguageModelling().answer(counting, inputs, setting))[0]
         assert answer[answer >= 0].tolist() == wanted
         assert (answer[len(wanted) :] == -1).all()
-
-
-NO_IMAGE, TEXT = b"no image", "w5 w6"
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "words"),
-    [
-        ("classification", NO_IMAGE, "is neither JPEG nor PNG"),
-        ("translation", b"\x89PNG\r\n\x1a\n", "line 1 is not UTF-8"),
-        ("translation", b"\n \n", "has no line of text"),
-        ("translation", b"a\0b", "holds a zero byte"),
-        ("translation", b"w5 " * 2000, "a line at most 4,096"),
-        ("span_answering", b"1", "reads no inputs of one's own"),
-    ],
-)
-def test_files_of_another_kind_are_one_line(name, content, words, run_of, tmp_path, capsys):
-    run, file = run_of(name), tmp_path / "input"
-    file.write_bytes(content)
-    capsys.readouterr()
-    assert main(["predict", str(run), f"--from={file}"]) in (1, 2)
-    captured = capsys.readouterr()
-    assert words in captured.err and captured.err.count("\n") == 1 and captured.out == ""
-
-
-def test_wrong_use_is_one_line(run_of, tmp_path, capsys):
-    run = str(run_of("classification"))
-    (tmp_path / "empty").mkdir()
-    capsys.readouterr()  # what the run wrote, where this test is the first that asks for it
-    for argv, words in (
-        ([run], "--from is missing"),
-        ([run, "--from=absent.png"], "--from=absent.png: no such file"),
-        ([run, f"--from={tmp_path / '*.png'}"], "no such file"),
-        ([run, f"--from={tmp_path / 'empty'}"], "has no files"),
-    ):
-        assert main(["predict", *argv]) == 2
-        error = capsys.readouterr().err
-        assert words in error and error.count("\n") == 1

@@ -119,22 +119,6 @@ def test_a_run_is_killed_and_resumed_from_a_bucket(store, tmp_path, compile_cach
     assert (tmp_path / "page" / "index.html").exists()
 
 
-@pytest.mark.long
-@pytest.mark.processes
-def test_two_processes_save_into_one_bucket(store, tmp_path, compile_cache):
-    launch = ["launch", "--processes=2", "--", *training(tmp_path / "run", compile_cache)]
-    launch += ["--mesh.data=2", "--num_epochs=6"]
-    status, output = run(store, *launch)
-    assert status == 0, output
-    assert "could not be saved" not in output
-    assert len(steps_in(store)) == 2
-    kept = steps_in(store)[-1]
-    status, output = run(
-        store, "evaluate", "--json", str(tmp_path / "run"), f"--checkpoint.directory={DIRECTORY}"
-    )
-    assert result_in(output.splitlines()[-1])["step"] == kept, output
-
-
 UNREACHABLE = {"STORAGE_EMULATOR_HOST": "http://127.0.0.1:9"}
 
 

@@ -29,16 +29,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import coco_sources
+import cv2
 import numpy as np
 import pytest
+import small_questions
+import small_tokens
+import small_weights
 from made_entries import entry_of
 from made_other_logs import normal, write_lines, write_side
 from made_runs import disturb, write_run
 from made_studies import made_study
 from official_sources import JSON, LATER, LOG, RESULT, TSV
+from packed import write_members, write_tar, write_zip
+from task_table import copied_run
 
 from dawnjax.__main__ import main
 from dawnjax.config.experiment_modules import experiment_names
+from dawnjax.input_pipeline.datasets import squad
 from dawnjax.runs.log import log_path
 from dawnjax.study.design import StudyFolder
 
@@ -146,6 +154,55 @@ MAKERS = {
 }
 
 
+def png(height: int, width: int) -> bytes:
+    return cv2.imencode(".png", np.zeros((height, width, 3), np.uint8))[1].tobytes()
+
+
+def image_folder(path: str, classes: str, evaluated: str) -> None:
+    """An image in each class of both splits."""
+    for split in ("train", evaluated):
+        for name in classes.split():
+            new(f"{path}/{split}/{name}/0.png").write_bytes(png(32, 32))
+
+
+def prepare_questions(out: str) -> None:
+    train, evaluated = map(squad.read_passages, small_questions.write(Path()))
+    squad.made(train, evaluated, Path(out)).write()
+
+
+def prepare_objects(out: str, **fields: Any) -> None:
+    """Prepare images whose objects to evaluate have other fields."""
+    evaluated = coco_sources.body(11)
+    for annotation in evaluated["annotations"]:
+        annotation |= fields
+    source = coco_sources.write_source(Path("source"), coco_sources.body(1, 8), evaluated)
+    assert coco_sources.prepare(source, out) == 0
+
+
+DATA_MAKERS = {
+    "image_folder": image_folder,
+    "needs": pytest.importorskip,
+    "objects": lambda at, value: coco_sources.write_source(
+        Path("source"), coco_sources.changed(at, value)
+    ),
+    "png": png,
+    "prepare_objects": prepare_objects,
+    "prepare_questions": prepare_questions,
+    "questions": lambda *at, **fields: small_questions.write(
+        Path(), small_questions.changed(small_questions.TRAIN, *at, **fields)
+    ),
+    "shard": small_tokens.shard,
+    "tokens": lambda path, train=range(9), **more: small_tokens.write(
+        Path(path), train, range(6), **more
+    ),
+    "weights": small_weights.write,
+    "STRETCHED": small_weights.STRETCHED,
+    "write_members": write_members,
+    "write_tar": write_tar,
+    "write_zip": write_zip,
+}
+
+
 def content(folder: Path) -> dict[str, bytes | None]:
     """Every path below a folder, with the bytes of those that are files."""
     return {
@@ -155,7 +212,7 @@ def content(folder: Path) -> dict[str, bytes | None]:
     }
 
 
-def answers(text: str, folder: Path, capsys: Any) -> Iterator[str]:
+def answers(text: str, folder: Path, capsys: Any, makers: dict[str, Any]) -> Iterator[str]:
     """The lines of a file as they are when its commands are run now."""
     file, is_answer = None, False
     for line in text.splitlines():
@@ -167,7 +224,8 @@ def answers(text: str, folder: Path, capsys: Any) -> Iterator[str]:
         elif mark == "|" and file is not None:
             file.write_text(file.read_text() + rest + "\n")
         elif mark == "%":
-            eval(rest, dict(MAKERS))
+            eval(rest, dict(makers))
+            capsys.readouterr()
         elif mark not in ("$", "=", "#", "") or is_answer:
             continue
         yield line
@@ -206,7 +264,10 @@ def answer(words: list[str], folder: Path, capsys: Any) -> Iterator[str]:
         yield f"? {status}"
         return
     before = content(folder)
-    status = main(words[1:])
+    with pytest.MonkeyPatch.context() as patch:  # no command here trains
+        patch.setattr("dawnjax.train.compile_stages", None)
+        patch.setattr("dawnjax.train.compile_generation", None)
+        status = main(words[1:])
     said = capsys.readouterr()
     if status in (1, 2) and words[1] not in ("check", "import"):
         assert (said.out + said.err).count("\n") == 1, (words, said)
@@ -219,13 +280,17 @@ def answer(words: list[str], folder: Path, capsys: Any) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_commands_answer_as_they_did(file, tmp_path, monkeypatch, capsys, request):
+def test_commands_answer_as_they_did(
+    file, tmp_path, tmp_path_factory, compile_cache, monkeypatch, capsys, request
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr("dawnjax.train.compile_stages", None)  # no command here trains
-    monkeypatch.setattr("dawnjax.train.compile_generation", None)
-    kept = file.read_text()
-    now = "".join(f"{line}\n" for line in answers(kept, tmp_path, capsys))
+
+    def trained(name: str, path: str) -> None:
+        copied_run(tmp_path_factory, name, compile_cache, Path(path))
+
+    kept, makers = file.read_text(), {**MAKERS, **DATA_MAKERS, "trained": trained}
+    now = "".join(f"{line}\n" for line in answers(kept, tmp_path, capsys, makers))
     if request.config.getoption("--update"):
         file.write_text(now)
     else:
