@@ -56,6 +56,7 @@ class _Log(NamedTuple):
     def read(self) -> Iterator[rows.Row]:
         left = rows.MOST_CELLS
         for place, cells in self.form.rows(self.path):
+            cells.pop("", None)  # pandas writes its row numbers so; no flag can name them
             left -= rows.CELLS_A_ROW + len(cells)
             if left < 0:
                 many = f"more than {rows.MOST_CELLS:,} values ({rows.CELLS_A_ROW} for each row)"
@@ -101,7 +102,11 @@ def _is_ours_or_official(log: _Log) -> bool:
         value = rows.json_value(line)
     except ValueError:
         return True
-    return not isinstance(value, dict) or bool({"suite", "schema_version", "event"} & set(value))
+    if not isinstance(value, dict):
+        return True
+    # Others log events too, without an attempt.
+    is_ours = {"event", "attempt"} <= value.keys()
+    return is_ours or not value.keys().isdisjoint({"suite", "schema_version"})
 
 
 def _logs(path: Path, pattern: str) -> Iterator[_Log]:
@@ -270,6 +275,18 @@ class _Part:
         default_factory=dict
     )
 
+    def with_settings(self, other: "_Part") -> "_Part":
+        """The trial with the seed and the moments of a part that has no evaluations."""
+        starts = [start for start in (self.start, other.start) if start is not None]
+        ends = [end for end in (self.latest, other.latest) if end is not None]
+        return dataclasses.replace(
+            self,
+            seed=other.seed if self.seed is None else self.seed,
+            start=min(starts, default=None),
+            latest=max(ends, default=None),
+            last_step=max(self.last_step, other.last_step),
+        )
+
 
 def _trials(log: _Log, told: Told, target: float | None, names: Names) -> list[Trial]:
     """Trials of a log; columns that `names` lacks are added to it."""
@@ -279,7 +296,8 @@ def _trials(log: _Log, told: Told, target: float | None, names: Names) -> list[T
     key = told.trial or told.seed
     reading = log.read()
     for place, cells in reading:
-        name = str(cells.get(key) or "") if key else ""
+        cell = cells.get(key) if key else None
+        name = "" if cell is None else str(cell)  # seed 0 is a name too
         part = parts.get(name)
         if part is None:
             part = parts[name] = _Part()
@@ -295,7 +313,11 @@ def _trials(log: _Log, told: Told, target: float | None, names: Names) -> list[T
                 _add_names(names, others, log, later)
             where = f"{log.path}:{place}" + (f" ({key} {name})" if name else "")
             raise RunError(f"{where}: {error}") from None
-    if len(parts) > 1 and "" in parts and not parts[""].evaluations:
+    apart = [part for name, part in parts.items() if name]
+    if len(apart) == 1 and "" in parts and not apart[0].evaluations:
+        # A header of settings has the seed, or the name, of the file's one trial.
+        parts = {"": parts[""].with_settings(apart[0])}
+    elif apart and "" in parts and not parts[""].evaluations:
         del parts[""]  # rows of no trial, such as a header of settings
     several = len(parts) > 1
     return [
@@ -363,6 +385,14 @@ def _add(part: _Part, cells: rows.Cells, told: Told, kind: tuple[str, ...] | Non
                 f"step {step} has {told.metric} {evaluation.value:g} after {before.value:g} at "
                 f"step {before.step}: if the log holds two runs, write one log per trial or name "
                 "the column that separates them with --trial"
+            )
+    elif part.evaluations and kind is not None and seconds is None:
+        # Nothing but the epoch shows where a second run was appended.
+        before, now = part.evaluations[-1].epoch, evaluation.epoch
+        if before is not None and now is not None and now < before:
+            raise ValueError(
+                f"epoch {now:g} after epoch {before:g}: if the file holds two runs, write one file "
+                "per trial or name the column that separates them with --trial"
             )
     if len(part.evaluations) == MOST_EVALUATIONS:
         many = f"more than {MOST_EVALUATIONS:,} evaluations of {told.metric}"

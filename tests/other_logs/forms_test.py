@@ -28,6 +28,36 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        # The numbers of pandas' rows are no clock, epoch or seed.
+        ("a.csv", ",step,val_loss\n0,10,3.0\n1,20,2.0\n", [("a.csv", None, 20, None)]),
+        (
+            "a.jsonl",
+            '{"seed": 3, "lr": 1}\n{"step": 9, "val_loss": 2}\n',
+            [("a.jsonl", 3, 9, None)],
+        ),
+        (
+            "a.jsonl",  # seed 0 crashed, which is a trial that missed
+            '{"seed": 0, "step": 1, "loss": 9}\n{"seed": 1, "step": 4, "val_loss": 2}\n',
+            [("a.jsonl 0", 0, None, None), ("a.jsonl 1", 1, 4, None)],
+        ),
+        ("a.jsonl", '{"event": "eval", "step": 9, "val_loss": 2}\n', [("a.jsonl", None, 9, None)]),
+    ],
+)
+def test_rows_beside_the_evaluations(tmp_path, name, text, expected):
+    path = write(tmp_path / name, text)
+    assert is_other_log(path)
+    trials = read_entry(path, Columns()).trials
+    ends = [trial.evaluations[-1] if trial.evaluations else None for trial in trials]
+    assert [
+        (trial.name, trial.seed, end and end.step, end and end.seconds_since_run_start)
+        for trial, end in zip(trials, ends, strict=True)
+    ] == expected
+    assert all(trial.epochs is None for trial in trials)
+
+
 def test_event_files_of_tensorboard(tmp_path):
     from dawnjax.runs.scalars import ScalarWriter
 
