@@ -25,7 +25,7 @@ from dawnjax.study.disturbed import disturbed
 from dawnjax.study.figures import StudyFigures, read_figures
 from dawnjax.study.ladder import ladder
 from dawnjax.study.sides import Side as ReadSide
-from dawnjax.study.sides import apart, read_side, refuse_shared_trials
+from dawnjax.study.sides import apart, place_of, read_side, refuse_shared_trials
 from dawnjax.study.text import next_commands, text_of
 from dawnjax.text import ends_text
 from dawnjax.trials.group import OTHER
@@ -110,13 +110,14 @@ def main(argv: list[str]) -> Answer:
     flags.DEFINE_list("sizes", [], sizes, flag_values=flag_values)
     column_flags.define(flag_values)
     paths = command_line.parse("compare", flag_values, argv, USAGE, DESCRIPTION)
+    given = column_flags.columns(flag_values)
+    column_flags.refuse_unused(given, [place_of(path) for path in paths])
     if flag_values["ladder"].value:
         return _ladder(paths, flag_values)
     if flag_values["sizes"].value:
         raise ConfigError("--sizes needs --ladder")
     if len(paths) not in (1, 2):
         raise ConfigError(f"give two sides, or one study; {len(paths)} were given: {_SHORT_USAGE}")
-    given = column_flags.columns(flag_values)
     limit, worst = (flag_values[f"fail_if_{what}_by"].value for what in ("slower", "worse"))
     if limit is not None and (worst is not None or flag_values["at"].value):
         raise ConfigError(
@@ -429,7 +430,7 @@ def _told_side(side: ReadSide) -> Side:
         benchmark=entry.benchmark,
         system=entry.system,
         trials=len(entry.trials),
-        reached=sum(trial.reached for trial in entry.trials),
+        reached=entry.figures.reached,
         expected_seconds=None if sample is None else sample.expected,
         warnings=tuple(entry.warnings),
     )

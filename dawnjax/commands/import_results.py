@@ -92,6 +92,7 @@ def main(argv: list[str]) -> Answer:
     if out is not None:
         _refuse_out(out, resolved)
     columns = column_flags.columns(flag_values)
+    column_flags.refuse_unused(columns, paths)
     logs = [path for path in paths if path.exists() and is_other_log(path)]
     official = [path for path in paths if path not in logs]
     imported = without_damaged(import_results(official)) if official else None

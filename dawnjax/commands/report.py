@@ -105,6 +105,7 @@ def _write_report(
     from dawnjax.text import escaped
 
     sources = [arm_at(source)[0] for source in sources]
+    column_flags.refuse_unused(columns, sources)
     read = inputs.read(sources, include_hosts=include_hosts, columns=columns)
     for problem in counted(read.problems):
         print(escaped(f"dawnjax report: not read: {problem}"), file=sys.stderr)

@@ -33,7 +33,7 @@ from dawnjax.study.design import (
 from dawnjax.study.figures import figures
 from dawnjax.study.reading import is_over, trials_over
 from dawnjax.study.search import optuna, run_search
-from dawnjax.study.sides import read_side
+from dawnjax.study.sides import place_of, read_side
 from dawnjax.study.text import estimate_of, line_of, next_commands, text_of
 from dawnjax.study.trials import OVER, Ran, TrialRunner, origins_of, run_all, run_trial, set_up
 from dawnjax.study.verdicts import Looks, looks_made
@@ -142,6 +142,7 @@ def _noise_of(argv: list[str]) -> Answer:
     if not paths:
         raise ConfigError(f"--noise measures existing trials, or new ones in --out; {USAGE}")
     columns, budgets = column_flags.columns(values), at_budget.parse(values["at"].value or ())
+    column_flags.refuse_unused(columns, [place_of(path) for path in paths])
     found = noise.noises([read_side(it, columns) for it in paths], budgets, columns.metric)
     text = "\n\n".join("\n".join(it.lines()) for it in found)
     return Answer(result=ToldStudy(noise=_told_noise(found)), text=text)

@@ -2,11 +2,13 @@
 
 import dataclasses
 import functools
+from collections.abc import Sequence
+from pathlib import Path
 
 from absl import flags
 
 from dawnjax.errors import ConfigError
-from dawnjax.other_logs.columns import Columns
+from dawnjax.other_logs.columns import BY_NAME, Columns
 
 _HELP = {
     "metric": "Column of the quality; for DawnJAX's runs, one of their metrics.",
@@ -48,3 +50,23 @@ def columns(flag_values: flags.FlagValues) -> Columns:
     if (given["price_per_hour_usd"] or 0.0) < 0:
         raise ConfigError(f"--price_per_hour_usd={given['price_per_hour_usd']} must be 0 or more")
     return Columns(**{name: value for name, value in given.items() if value is not None})
+
+
+def refuse_unused(given: Columns, paths: Sequence[Path]) -> None:
+    """Refuse flags where no path holds a log that they describe: `--target` would change nothing.
+
+    Raises:
+      ConfigError: Names the first of them. `--metric` is also for runs of DawnJAX.
+    """
+    # Imported here so that --help does without it.
+    from dawnjax.other_logs.reading import is_other_log
+
+    names = [field.name for field in dataclasses.fields(Columns) if field.name != "metric"]
+    unused = [name for name in names if getattr(given, name) != getattr(BY_NAME, name)]
+    # What is said of a path that is not there comes first.
+    are_there = bool(paths) and all(path.exists() for path in paths)
+    if unused and are_there and not any(map(is_other_log, paths)):
+        raise ConfigError(
+            f"--{unused[0]} describes logs of other programs, and no path holds one: runs and "
+            "entries keep what they were made with"
+        )

@@ -110,12 +110,14 @@ def chord_errors(places: np.ndarray, values: np.ndarray, at: np.ndarray) -> np.n
     is_between = ~np.isin(at, places)
     if len(places) < 3:
         return np.where(is_between[:, None], np.inf, 0.0) * np.ones(2)
-    # Divided differences of second order: half of the second derivatives.
-    slopes = np.diff(values) / np.diff(places)
-    bends = np.diff(slopes) / (places[2:] - places[:-2])
+    # Divided differences of second order: half of the second derivatives. Evaluations of one moment
+    # have none.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        slopes = np.diff(values) / np.diff(places)
+        bends = np.diff(slopes) / (places[2:] - places[:-2])
     bends = np.stack([bends[np.clip(right - n, 0, len(bends) - 1)] for n in (2, 1)], axis=1)
     # Beside a value that is not a number, the other side's bend is all that is known.
     bends = np.where(np.isfinite(bends), bends, bends[:, ::-1])
     bends = np.where(np.isfinite(bends), bends, np.inf)
     width = (at - places[right - 1]) * (places[right] - at)
-    return np.where(is_between[:, None], width[:, None] * bends, 0.0)
+    return np.where(is_between, width, 0.0)[:, None] * np.where(is_between[:, None], bends, 0.0)

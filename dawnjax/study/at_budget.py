@@ -1,11 +1,13 @@
 """Quality of two sides at a budget: its unit, the curves along it, and the answer in words."""
 
 import dataclasses
+import itertools
 import math
 import operator
 import re
 import shlex
 from collections.abc import Callable, Sequence
+from decimal import ROUND_FLOOR, Context
 from typing import Any
 
 import numpy as np
@@ -100,6 +102,8 @@ def curves(entry: Entry, unit: str, metric: str, given: str) -> Curves:
         if points and not any(value is not None for _, value in points):
             raise ConfigError(f"{given}: {trial.name} has no evaluation of {metric}")
     rows = [[(at, value) for at, value in points if value is not None] for points in placed]
+    if unit in ("tokens", "flops"):
+        _refuse_standing(entry, rows, unit, given)
     firsts = [trial.finite_losses for trial in entry.trials]
     pairing = Sample(
         np.ones(len(rows)),
@@ -112,6 +116,16 @@ def curves(entry: Entry, unit: str, metric: str, given: str) -> Curves:
         values=tuple(np.array([value for _, value in points], np.float64) for points in rows),
         pairing=pairing,
     )
+
+
+def _refuse_standing(entry: Entry, rows: Sequence[Sequence[Any]], unit: str, given: str) -> None:
+    """Refuse amounts that do not rise with the training: those of a step, and not of all steps."""
+    for trial, points in zip(entry.trials, rows, strict=True):
+        if any(after <= before for (before, _), (after, _) in itertools.pairwise(points)):
+            raise ConfigError(
+                f"{given}: the {unit} of {trial.name} do not rise from evaluation to evaluation: "
+                f"--{unit} must name what was spent since the start"
+            )
 
 
 _UNKNOWN = {
@@ -363,12 +377,18 @@ def _same_end(entries: Sequence[Entry]) -> Budget:
         least, greatest = min(ends), max(ends)
         if greatest <= most * least:
             return Budget(END)
-        said.append(f"{unit}={rounded(least, 6).replace(',', '')}")
+        said.append(f"{unit}={_not_beyond(least)}")
     shown = " or ".join(f"--at={text}" for text in said) or "--at=end"
     raise ConfigError(
         "the trials share no final step or time: give --target=VALUE to compare times to a "
         f"target, or a budget to compare quality there; every trial reaches {shown}"
     )
+
+
+def _not_beyond(place: float) -> str:
+    """A place as a flag has it, rounded down: a trial that ends there reaches it."""
+    exact = Context(prec=9, rounding=ROUND_FLOOR).create_decimal(repr(place))
+    return rounded(float(exact), 9).replace(",", "")
 
 
 def other_clocks(first: Entry, second: Entry) -> list[str]:
@@ -394,8 +414,11 @@ def _cautions(
         if budget.amount is None:
             said += different_ends(entries)
         elif any(side["short"] for side in verdict.missing):
-            last = min(float(places[-1]) for side in sides for places in side.places if len(places))
-            said.append(f"every trial has an evaluation at {in_unit(budget.unit, last)} or later")
+            every = [places for side in sides for places in side.places]
+            if not all(map(len, every)):
+                continue  # a trial without an evaluation reaches no budget
+            last = min(float(places[-1]) for places in every)
+            said.append(f"every trial reaches --at={budget.unit}={_not_beyond(last)}")
     if any(budget.unit == "steps" for budget in budgets):
         said += other_steps(*entries)
     return said

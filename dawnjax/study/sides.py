@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from pathlib import Path
 
 from dawnjax import records
 from dawnjax.analysis import loading
@@ -43,6 +44,11 @@ class Side:
     def runs(self) -> list[Trial]:
         """Trials read from run directories, the only sources that record where time went."""
         return [trial for trial in self.entry.trials if trial.directory]
+
+
+def place_of(given: str) -> Path:
+    """Path of a side: a study's arm has its folder."""
+    return arm_at(records.path_of(given.partition(CHOICE)[0]))[0]
 
 
 def read_side(given: str, columns: Columns = BY_NAME) -> Side:

@@ -50,6 +50,13 @@ def test_nothing_is_extrapolated_and_what_is_missing_is_counted():
     assert verdict.missing[1] == {"short": 2, "late": 1, "lost": 1}
 
 
+def test_no_warning_at_evaluations_of_one_moment_or_beside_a_nan():
+    at, values = np.array([0.0, 10.0, 10.0, 20.0, 30.0]), np.array([5.0, 4.0, 3.0, math.nan, 2.0])
+    with np.errstate(all="raise"):
+        reading = Curves((at,), (values,)).at(30.0)
+    assert reading.values == [2.0] and reading.bends == (0.0, 0.0)
+
+
 def test_one_trial_that_ended_early_leaves_it_open():
     """Were it left out, a side whose bad trials crash would seem better."""
     good = side(normal(3.0, 0.01, 6))
