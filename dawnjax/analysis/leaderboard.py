@@ -10,7 +10,7 @@ import numpy as np
 from dawnjax.analysis.cost import training_cost
 from dawnjax.errors import ConfigError
 from dawnjax.machine.prices import PRICES, Price, parse_date
-from dawnjax.page.words import NOT_REACHED
+from dawnjax.page.words import NO_TARGET, NOT_REACHED
 from dawnjax.statistics.contrast import p_different
 from dawnjax.statistics.interval import ALPHA, FEWEST_TRIALS, Interval
 from dawnjax.statistics.sample import FEWEST_WITH_FAILURES, Sample
@@ -70,6 +70,8 @@ def ranking_seconds(entry: Entry) -> tuple[float | None, str]:
     summary = entry.figures
     if not summary.trials:
         return None, "no trials"
+    if not entry.has_target:
+        return None, NO_TARGET
     if not summary.reached:
         return None, NOT_REACHED
     if entry.suite == "mlperf_training":

@@ -355,14 +355,14 @@ def _rows(board: Board) -> Iterable[tuple[Cell, ...]]:
             "reached": _reached(entry),
         }
         if row.seconds is None:
-            is_missed = row.why == words.NOT_REACHED
-            cells["seconds"] = Missing("", words.NOT_REACHED if is_missed else words.NOT_KNOWN)
+            is_said = row.why in (words.NOT_REACHED, words.NO_TARGET)
+            cells["seconds"] = Missing("", row.why if is_said else words.NOT_KNOWN)
         yield row_of(columns, row, entry, **cells)
 
 
 def _reached(entry: Entry) -> str:
     reached = sum(trial.reached for trial in entry.trials)
-    return f"{reached} of {len(entry.trials)}" if entry.trials else ""
+    return f"{reached} of {len(entry.trials)}" if entry.trials and entry.has_target else ""
 
 
 def _time_and_cost(row: Ranked) -> str:

@@ -28,7 +28,8 @@ MOST_ROWS = 44
 
 def stability_section(entries: Sequence[Entry]) -> Section | None:
     """Variation of the time over trials; None unless an entry has two."""
-    several = [entry for entry, summary in summaries(entries) if summary.trials > 1]
+    known = [(entry, summary) for entry, summary in summaries(entries) if entry.has_target]
+    several = [entry for entry, summary in known if summary.trials > 1]
     if not several:
         return None
     table = stability_table(several)

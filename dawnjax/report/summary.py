@@ -38,6 +38,8 @@ def _answer(entry: Entry) -> list[tuple[str, str]]:
     said = "reached" if reached else words.NOT_REACHED
     if trials > 1:
         said = f"{reached} of {trials} reached"
+    if not entry.has_target:
+        said = words.count(trials, "trial")
     numbers = [(said, target_label(entry.target))]
     seconds, why = ranking_seconds(entry)
     if seconds is not None:
@@ -111,9 +113,10 @@ def conclusions(inputs: Inputs) -> list[str]:
             f"{words.grouped(single)} of {words.grouped(len(known))} training entries "
             f"{'has' if single == 1 else 'have'} only one trial, so their variation is not known."
         )
-    missed = sum(summary.trials - summary.reached for _, summary in known)
+    aimed = [summary for entry, summary in known if entry.has_target]
+    missed = sum(summary.trials - summary.reached for summary in aimed)
     if missed:
-        incomplete = sum(summary.reached < summary.trials for _, summary in known)
+        incomplete = sum(summary.reached < summary.trials for summary in aimed)
         sentences.append(
             f"{words.count(missed, 'trial')} of "
             f"{words.count(incomplete, 'entry', 'entries')} did not reach the target. Mean times "

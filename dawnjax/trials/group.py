@@ -144,6 +144,11 @@ class Entry:
             scaling_factor=self.scaling_factor,
         )
 
+    @property
+    def has_target(self) -> bool:
+        """False for logs of other programs read without `--target`: no trial could reach one."""
+        return self.suite != OTHER or self.target.value is not None
+
     def to_json(self) -> dict[str, Any]:
         """The entry as a file of entries has it, without what has its default."""
         fields = _without_defaults(self, dataclasses.fields(self))

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from browser import opened
 from made_entries import make_entry, make_trial
+from made_other_logs import normal, write_side
 from made_reports import Page, entry, some_entries, some_report
 from made_runs import write_run
 
@@ -79,6 +80,18 @@ def test_what_is_not_known_says_why(report):
 
 
 @pytest.mark.compiles
+def test_logs_without_a_target_missed_none(tmp_path):
+    write_side(tmp_path / "a", normal(3.0, 0.1, 5))
+    read = inputs.read([tmp_path / "a"])
+    assert summary.facts(read)[0] == ("5 trials", "no target known")
+    assert not any("did not reach" in line for line in summary.conclusions(read))
+    tables = {table.name: table.records() for table in contents.make(read).tables}
+    [row], [ranked] = tables["entries"], tables["leaderboards"]
+    assert (row["reached"], row["mean_seconds"]) == (None, "no target given")
+    assert (ranked["reached"], ranked["remark"]) == ("", "no target given")
+    assert "stability" not in tables
+
+
 def test_entries_on_other_data_are_not_drawn_or_compared_together():
     """An experiment of one name may be trained on made data."""
 
