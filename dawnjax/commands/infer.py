@@ -13,6 +13,7 @@ from dawnjax.commands.answer import Answer
 from dawnjax.config import command_line
 from dawnjax.config.flag_tree import FlagTree
 from dawnjax.config.run_options import RunOptions
+from dawnjax.official.export_dawnbench import has_table
 
 _USAGE = (
     "dawnjax infer RUN_DIR [--examples=N] [--price_per_hour_usd=PRICE] [--draw=DIR] "
@@ -96,7 +97,7 @@ def main(argv: list[str]) -> Answer:
 
     draw = str(flag_values["draw"].value or "")
     record, text = infer_run(run, run_options, count, warm_up, draw)
-    if record["reached"]:
+    if record["reached"] and has_table(record["data"]):
         export = ["dawnjax", "export", "--format=dawnbench_inference", record["file"]]
         text += f"\nto submit: {shlex.join([*export, '--submitter=NAME', '--out=entry'])}"
     return Answer(result=records.convert(record, Result, others=True), text=text)

@@ -31,6 +31,11 @@ _OUR_DATA = "comparedWithTheData"
 """In `misc`: the published set that the data were compared with."""
 
 
+def has_table(data: Any) -> bool:
+    """True if DAWNBench has a table for the data of a run or a measurement, as it declares them."""
+    return isinstance(data, dict) and data.get("benchmark") in _TASKS
+
+
 def export(
     sources: Sequence[ExportedRun] | Sequence[Path],
     out: Path,

@@ -269,6 +269,15 @@ def test_latencies_by_hand():
     assert latency.cost_usd(0.018, None) is None
 
 
+def test_an_entry_is_offered_for_data_with_a_table_alone(run, monkeypatch, capsys):
+    record = inferred(run, "--examples=90") | {"reached": True, "file": "x.json"}
+    for benchmark, is_offered in (("", False), ("CIFAR-10", True)):
+        made = record | {"data": record["data"] | {"benchmark": benchmark}}
+        monkeypatch.setattr("dawnjax.checkpointed.infer.infer_run", lambda *_, it=made: (it, ""))
+        assert main(["infer", str(run)]) == 0
+        assert ("to submit: dawnjax export" in capsys.readouterr().out) == is_offered
+
+
 def test_an_inference_entry_comes_back_as_it_was(run, tmp_path):
     record = inferred(run, "--examples=90", "--price_per_hour_usd=3.6")
     file = tmp_path / "cpu.json"
