@@ -98,12 +98,11 @@ def _study(argv: list[str]) -> Answer:
         raise ConfigError(f"--trial={asked.trial}: the study has trials 0 to {len(trials) - 1}")
     looks = earlier["looks_made"] if earlier else []
     origins = earlier["origins"] if earlier else {}
-    if study.search:
-        optuna()
     # A wrong flag of the last arm is found before the first has trained.
     set_up_seconds = set_up(study, trials[0], asked.out)
     here = origins_of(study, arms, trials, asked.out)
     if study.search:
+        optuna()  # says what to install
         return _search(asked, folder, earlier, set_up_seconds)
     for arm, origin in origins.items():
         if difference := here[arm].difference(origin):

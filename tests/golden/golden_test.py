@@ -274,7 +274,9 @@ def answer(words: list[str], folder: Path, capsys: Any) -> Iterator[str]:
         assert said.out == "" or words[1] == "plan", words
         assert content(folder) == before, words
     text = (said.out + said.err).replace(str(folder), "FOLDER")
-    text = re.sub(r"<string>:\d+", "<string>:N", text)  # a dataclass's code, by Python's version
+    # What differs between versions of Python: a dataclass's code, and words of a wrong call.
+    text = re.sub(r"<string>:\d+", "<string>:N", text)
+    text = text.replace("required keyword-only argument", "required argument")
     yield from text.replace(", ".join(experiment_names()), "EXPERIMENTS").splitlines()
     yield f"? {status}"
 
