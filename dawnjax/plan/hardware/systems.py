@@ -161,10 +161,6 @@ class System:
         why = price.basis if accelerator.price else f"no price of {accelerator.name} is listed"
         return SystemPrice(usd_per_hour=None, basis=f"{why}: {give}")
 
-    def of_size(self, num_devices: int) -> "System":
-        """The same accelerator with another number of devices; ConfigError for a wrong size."""
-        return System(accelerator=self.accelerator, shape=_shape(self.accelerator, num_devices))
-
 
 @functools.cache
 def accelerators() -> dict[str, Accelerator]:
