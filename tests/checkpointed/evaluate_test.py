@@ -85,7 +85,8 @@ def test_the_same_images_in_class_folders_give_the_same_metrics(run, own, tmp_pa
     assert record["notes"] == [] and record["step"] == 13 and record["epoch"] == 1.04
     text = capsys.readouterr().out
     assert "synthetic, own evaluation split" in text and "drop of top_1_accuracy: 0.0000" in text
-    (tmp_path / "again/0/cut.png").write_bytes(content[:40])
+    cut = cv2.imencode(".png", examples["image"][0])[1].tobytes()[:40]
+    (tmp_path / "again/0/cut.png").write_bytes(cut)
     assert main(["evaluate", str(run), f"--data={tmp_path / 'again'}"]) == 1
     assert "cut.png: is cut short" in capsys.readouterr().err
 

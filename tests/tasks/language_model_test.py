@@ -458,10 +458,10 @@ FLAGS = TABLE["language_modelling"].flags
 
 @pytest.mark.compiles
 def test_model_flops_hold_attention_whatever_computes_it():
-    experiment = parse_request("train", FLAGS)[0].experiment
+    experiment = parse_request("train", list(FLAGS))[0].experiment
     flops = []
     for attention in ("products", "fused"):
-        execution = {"platform": "gpu", "attention": attention}
+        execution: Any = {"platform": "gpu", "attention": attention}
         recipe = recipe_of(experiment, experiment.data.spec(), **execution)
         flops.append(recipe.train_flops_per_example())
     assert flops[0] == flops[1] > 0
