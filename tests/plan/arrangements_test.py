@@ -157,6 +157,9 @@ def test_a_cost_names_its_seller_and_day_and_memory_what_jax_takes():
     text = arrangements.text([filled(row, 0.9)])
     assert "h100:64: JAX takes 75 % of a GPU's memory, and this needs" in text
     assert "XLA_PYTHON_CLIENT_MEM_FRACTION=0.95" in text
+    text = arrangements.text([filled(row, 0.98)])
+    assert "this needs 98 %, with 95 % at most to take: it may not fit" in text
+    assert "XLA_PYTHON" not in text
 
 
 def test_the_first_that_fits_by_more_than_the_error_is_named():

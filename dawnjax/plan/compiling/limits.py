@@ -26,14 +26,19 @@ LARGEST_SHARE = 0.95
 
 
 def needs_larger_share(needs_bytes: float, device: Device) -> str:
-    """Line about a program that fits into a GPU but not into what JAX takes of it; else empty."""
+    """Line about a program that fits into a GPU but not into what JAX takes of it; else empty.
+
+    Beyond what JAX can take it names no share: a run with that one would end without memory.
+    """
     share = needs_bytes / device.memory_bytes
     if device.platform != "gpu" or not JAX_SHARE < share <= 1:
         return ""
-    return (
-        f"JAX takes {100 * JAX_SHARE:.0f} % of a GPU's memory, and this needs {100 * share:.0f} %: "
-        f"train with XLA_PYTHON_CLIENT_MEM_FRACTION={LARGEST_SHARE}"
+    line = (
+        f"JAX takes {100 * JAX_SHARE:.0f} % of a GPU's memory, and this needs {100 * share:.0f} %"
     )
+    if share > LARGEST_SHARE:
+        return f"{line}, with {100 * LARGEST_SHARE:.0f} % at most to take: it may not fit"
+    return f"{line}: train with XLA_PYTHON_CLIENT_MEM_FRACTION={LARGEST_SHARE}"
 
 
 WITH_CODE = 1.13
