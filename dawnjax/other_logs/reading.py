@@ -449,8 +449,6 @@ def _quality(name: str, cell: Any) -> float:
 
 
 def _trial(name: str, part: _Part, told: Told, target: float | None) -> Trial:
-    # By its own dates, so that two runs which began at other moments are no copies.
-    run_id = _fingerprint(part.evaluations, part.seed)
     rows_of = tuple(_since(part.start, row) for row in part.evaluations)
     first = None
     if target is not None:
@@ -458,6 +456,8 @@ def _trial(name: str, part: _Part, told: Told, target: float | None) -> Trial:
     seed = part.seed
     if seed is None and (found := re.search(r"seed[_=-]?(\d{1,9})(?!\d)", name, re.IGNORECASE)):
         seed = int(found[1])
+    # By its own dates, so that two runs which began at other moments are no copies.
+    run_id = _fingerprint(part.evaluations, seed)
     is_diverged = bool(rows_of) and math.isnan(rows_of[-1].value)
     status = "reached" if first else "diverged" if is_diverged else "not_reached"
     reasons = {
@@ -490,8 +490,11 @@ def _since(start: float | None, row: Evaluation) -> Evaluation:
 
 
 def _fingerprint(evaluations: Sequence[Evaluation], seed: int | None) -> str:
-    """Name of a trial from its measurements, equal for a copy of the log. Empty without any."""
-    if not evaluations:
+    """Name of a trial from its measurements, equal for a copy of the log.
+
+    Empty without a finite one: two trials that diverged at once are no copies.
+    """
+    if all(math.isnan(row.value) for row in evaluations):
         return ""
     digest = hashlib.sha256(str(seed).encode())
     for row in evaluations:

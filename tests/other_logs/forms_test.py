@@ -58,6 +58,14 @@ def test_rows_beside_the_evaluations(tmp_path, name, text, expected):
     assert all(trial.epochs is None for trial in trials)
 
 
+def test_equal_logs_that_are_no_copies(tmp_path):
+    """Two that diverged at once, and two seeds of one coarse metric, without a clock."""
+    for seed in (0, 1):
+        write_lines(tmp_path / "a" / f"{seed}.jsonl", [{"step": 9, "val_loss": math.nan}])
+        write_lines(tmp_path / "b" / f"seed_{seed}.jsonl", [{"step": 9, "val_accuracy": 0.9}])
+    assert [len(read_entry(tmp_path / side, Columns()).trials) for side in "ab"] == [2, 2]
+
+
 def test_event_files_of_tensorboard(tmp_path):
     from dawnjax.runs.scalars import ScalarWriter
 
