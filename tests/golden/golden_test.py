@@ -264,8 +264,9 @@ def answer(words: list[str], folder: Path, capsys: Any) -> Iterator[str]:
         yield f"? {status}"
         return
     before = content(folder)
-    with pytest.MonkeyPatch.context() as patch:  # no command here trains
+    with pytest.MonkeyPatch.context() as patch:  # no command here trains, or asks a compiler
         patch.setattr("dawnjax.train.compile_stages", None)
+        patch.setattr("dawnjax.plan.compiling.compilers.environment", None)
         patch.setattr("dawnjax.train.compile_generation", None)
         status = main(words[1:])
     said = capsys.readouterr()

@@ -260,6 +260,7 @@ def test_a_step_of_another_device_widens_as_little_as_it_weighs():
     other = dataclasses.replace(own, chip="a100", seconds=math.exp(3))
     found = efficiency.fit("gpu", "h100", [own] * 10 + [other])
     assert found.spread == pytest.approx(math.sqrt(0.16 * 9 / (10.16 - 2)))
+    assert efficiency.fit("gpu", "a100", []).spread == math.log(2)  # nothing was measured
 
 
 @pytest.mark.parametrize(
