@@ -179,11 +179,11 @@ def _names(files: Sequence[str]) -> str:
 
 
 def _not_read(imported: Imported) -> str:
-    if imported.rejections:
-        return ""
-    if not imported.other_files:
-        return ", which is empty"
     hint = ""
     if any(name.rsplit("/", 1)[-1] == "experiment.json" for name in imported.other_files):
         hint = "; runs of DawnJAX need no import: dawnjax report RUN_DIR"
+    if imported.rejections:
+        return hint
+    if not imported.other_files:
+        return ", which is empty"
     return f": not results by name or content: {_names(imported.other_files)}{hint}"
