@@ -66,6 +66,20 @@ def worker(script, limit_seconds=120.0):
     )
 
 
+SERVER = """
+import itertools
+from benchmarks import workers
+count = itertools.count(1)
+workers.serve({"compile_seconds": 0.5}, lambda: {"seconds": next(count)})
+"""
+
+
+def test_a_worker_answers_round_by_round():
+    with worker(SERVER) as side:
+        assert side.ready == {"compile_seconds": 0.5}
+        assert [side.round()["seconds"] for _ in range(3)] == [1, 2, 3]
+
+
 def test_a_worker_that_dies_or_sleeps_says_so():
     with pytest.raises(workers.SideFailed, match="no memory left"):
         worker("import sys; sys.exit('no memory left')")

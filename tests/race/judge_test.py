@@ -91,6 +91,7 @@ def test_a_small_lead_is_a_tie_until_enough_rounds_exclude_the_misses_they_hide(
     runs.times["mine"] = 9.0
     verdict, _ = verified(folder)
     assert verdict.word == "tie" and verdict.baseline is not None
+    assert "mine ties with the baseline" in verdict.text()
     # A side that reaches in 0.9 of cases needs as long, and 20 of 20 come in 0.12 of such races.
     assert verdict.baseline.ratio == pytest.approx(0.9, rel=0.01)
     low, high = verdict.baseline.low, verdict.baseline.high

@@ -262,6 +262,8 @@ def test_trials_side_by_side_have_devices_of_their_own(monkeypatch):
     monkeypatch.setattr(devices, "tpu_chips", lambda: 0)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3, 9})
     assert [place[0][-1] for place in side_by_side.places(2)] == ["0,1", "2,3"]
+    with pytest.raises(ConfigError, match="this machine has 5 cores"):
+        side_by_side.places(6)
 
 
 @pytest.mark.processes
