@@ -33,6 +33,13 @@ def test_the_interval_is_fiellers_where_that_is_wider_than_the_logarithms():
     assert judged.why == "the 95 % interval holds 1, and is wider than the margin"
 
 
+def test_a_side_whose_error_is_as_large_as_its_mean_differs_from_nothing():
+    # The mean of the first is 10 and its variance 405 / 5, so 0.9 of it is its error: a hundred
+    # times as long is no further than 1 / 0.9 of errors, of 3 degrees of freedom.
+    first, second = sample([1.0, 1, 1, 1, 46]), sample([999.0, 1000, 1000, 1000, 1001])
+    assert p_different(first, second) == pytest.approx(2 * stats.t.sf(1 / 0.9, 3), rel=1e-3)
+
+
 def test_the_verdict_on_two_published_entries():
     # MLPerf v0.5, SSD, DGX-2 and then DGX-2H.
     first = [964.123, 951.939, 957.515, 949.441, 855.407]
