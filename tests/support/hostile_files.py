@@ -280,8 +280,8 @@ def packed_annotations(folder: Path) -> Path:
 # Logs of other programs.
 
 
-def rows(count: int, row: str, head: str = "", end: str = "") -> Callable[[], bytes]:
-    return lambda: (head + "".join(map(row.format, range(count))) + end).encode()
+def rows(count: int, row: str) -> Callable[[], bytes]:
+    return lambda: "".join(map(row.format, range(count))).encode()
 
 
 def subset(number: int) -> bytes:

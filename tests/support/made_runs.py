@@ -28,11 +28,9 @@ def write_run(
     data: str = "",
     options: dict[str, Any] | None = None,
     cores: int | None = None,
-    profile_seconds: float = 0.0,
     cache: str = "",
     declared: dict[str, Any] | None = None,
     settings: dict[str, Any] | None = None,
-    other_settings: dict[str, Any] | None = None,
     overrides: dict[str, Any] | None = None,
     losses: tuple[float | str, ...] = (),
 ) -> Path:
@@ -50,11 +48,9 @@ def write_run(
       interrupted: Whether an attempt of 12 s on the clock was killed 1,000 s before.
       data: The tag of its dataset; empty for none.
       cores: Of process 0, in its log; none if None.
-      profile_seconds: Duration of a profile after the run; 0 for none.
       cache: `cold` or `warm` for a program that took 5 s before the start; empty for none.
       declared: The log's facts on its data; those of made data if None.
       settings: Of JAX and XLA, that can change numbers; none if None.
-      other_settings: Those that cannot; none if None.
       overrides: Fields that flags changed; none if None.
       losses: Of its first steps; not recorded if empty.
     """
@@ -82,11 +78,8 @@ def write_run(
     end = start + (seconds or 40.0)
     if cores is not None:
         log.add("host_sample", end, cpu_seconds=0.0, memory_bytes=0, cores=cores)
-    if profile_seconds:
-        log.add("phase", end, name="profile")
-        log.add("host_sample", end + profile_seconds, cpu_seconds=0.0, memory_bytes=0)
     if ending is not None:
-        log.add("attempt_end", end + profile_seconds, status=ending, step=step)
+        log.add("attempt_end", end, status=ending, step=step)
     own: dict[str, dict[str, Any]] = {
         "attempt_start": {
             "run_id": run_id or str(path),
@@ -101,7 +94,7 @@ def write_run(
             "device_kind": device_kind,
             "platform": platform,
             "mesh": mesh or {"data": num_devices},
-            "settings": {"numbers": settings or {}, "others": other_settings or {}},
+            "settings": {"numbers": settings or {}, "others": {}},
         },
     }
     path.mkdir(parents=True, exist_ok=True)
