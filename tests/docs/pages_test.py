@@ -1,6 +1,7 @@
 """The pages of the docs: tables equal the result files, and links lead somewhere."""
 
 import re
+import runpy
 import tomllib
 from pathlib import Path
 
@@ -31,6 +32,15 @@ def test_tables_hold_what_the_result_files_hold(page):
         rf"(<!-- table \w+ -->\n).*?{tables.END}", rf"\1{tables.END}", text, flags=re.S
     )
     assert tables.filled(emptied) == text, "python -m benchmarks tables writes it anew"
+
+
+def test_the_site_lists_flags_and_fields_as_they_are():
+    pytest.importorskip("mkdocs", reason=f"needs mkdocs ({install('docs')})")
+    made = runpy.run_path(str(TOP / "docs" / "site" / "reference.py"))
+    flags, page = "\n".join(made["commands"]()), (TOP / "docs" / "numbers.md").read_text()
+    assert "--optimizer.base_learning_rate" in flags and "--fail_if_slower_by" in flags
+    fields = made["on_page_markdown"](page)
+    assert "| `time_to_accuracy_seconds` |" in fields and "| `allocated_cost_usd` |" in fields
 
 
 def test_the_citation_names_the_version():
