@@ -10,9 +10,9 @@ from made_race import write_entry
 from dawnjax.__main__ import main
 from dawnjax.checkpointed.judged_weights import Measured, Weights
 from dawnjax.errors import ConfigError, RunError
-from dawnjax.race import board, judge, sandbox, tracks
+from dawnjax.race import board, judge, sandbox, submit, tracks
 from dawnjax.race.entry import read_entry
-from dawnjax.race.heats import Course, Heat
+from dawnjax.race.heats import Course, Heat, Side
 from dawnjax.race.rules import RuleError
 from dawnjax.race.sandbox import LimitError
 from dawnjax.race.verdicts import JudgedTrial, SideResult, compared, looks, read_verdict
@@ -30,6 +30,7 @@ class Runs:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch):
         self.times, self.count, self.spread = dict(TIMES), 0, 0.01
+        self.sides: dict[str, Side] = {}
         self.preparation, self.unreached, self.fault, self.unmeasured = {}, {}, "", ""
         self.qualities: dict[str, list[float | None]] = {}
         self.noise = random.Random(0)
@@ -40,6 +41,7 @@ class Runs:
 
     def run(self, side, seed: int, names: int, number: int) -> Heat:
         self.count += 1
+        self.sides[side.name] = side
         if self.times[side.name] == 0:
             raise LimitError("it ended: OSError: [Errno 101] Network is unreachable")
         seconds = self.times[side.name] * (1 + self.spread * self.noise.uniform(-1, 1))
@@ -70,6 +72,20 @@ def verified(folder, **more):
 def verdict_of(folder):
     entry = read_entry(folder)
     return read_verdict(folder.parent / "verdicts", entry.name, entry.recipe)
+
+
+def test_a_program_is_judged_beside_the_baseline_by_its_own_files(tmp_path, runs):
+    program, place = tmp_path / "kernel", tmp_path / "entries" / "kernel"
+    program.mkdir()
+    (program / "run.py").write_text("import rates\n")
+    submit.submit(program, track="digits", out=place)
+    runs.times["kernel"] = 6.0
+    verdict, is_earlier = verified(place)
+    assert (verdict.word, verdict.code, is_earlier) == ("accepted", "program", False)
+    assert set(verdict.sides) == set(runs.sides) == {"the baseline", "kernel"}
+    ran = runs.sides["kernel"]
+    assert not ran.experiment and (ran.sources / ran.main).read_text() == "import rates\n"
+    assert verified(place)[1]
 
 
 def test_a_faster_entry_is_accepted_once(tmp_path, runs):
