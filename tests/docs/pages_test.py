@@ -96,6 +96,13 @@ def test_the_page_of_experiments_has_a_row_for_each_file():
     assert names <= set(re.findall(r"`(\w+)`", rows))
 
 
+def test_the_architecture_counts_the_files_of_a_run():
+    """The test below tells those that are gone."""
+    _, _, section = (TOP / "ARCHITECTURE.md").read_text().partition("## From flag to result\n")
+    files = re.findall(r"^\| `dawnjax/\S+\.py` \|", section, re.MULTILINE)
+    assert f"These {len(files)} files take" in section and len(files) > 10
+
+
 @pytest.mark.parametrize("page", [*PAGES, *GUIDES], ids=lambda page: page.name)
 def test_files_of_the_repository_that_a_page_names_exist(page):
     folders = "dawnjax|docs|models|input_pipeline|experiments|benchmarks|tests"
