@@ -15,7 +15,7 @@ from dawnjax.config.config_json import to_json
 from dawnjax.errors import ConfigError
 from dawnjax.input_pipeline.datasets.digits import Digits
 from dawnjax.race import entry as entries
-from dawnjax.race import rules, tracks
+from dawnjax.race import rules, submit, tracks
 from dawnjax.race.tracks import read_track
 
 WEIGHTS = base64.b64encode(random.Random(0).randbytes(15_000)).decode()
@@ -87,6 +87,16 @@ def test_a_recipe_that_is_no_entry_is_refused_and_nothing_is_written(tmp_path, f
         write_entry(tmp_path, **fields)
     assert line in str(refused.value) and "\n" not in str(refused.value)
     assert not (tmp_path / "entries" / "mine").exists()
+
+
+def test_every_module_of_a_program_counts(tmp_path):
+    program = tmp_path / "kernel"
+    program.mkdir()
+    (program / "run.py").write_text("import data\n")
+    (program / "data.py").write_text(f"# {WEIGHTS}")
+    with pytest.raises(ConfigError, match="^code: .* at most 10,000 are allowed"):
+        submit.submit(program, track="digits", out=tmp_path / "large")
+    assert not (tmp_path / "large").exists()
 
 
 def test_model_optimizer_and_length_are_free(tmp_path):
