@@ -102,6 +102,12 @@ def test_cores_stay_within_a_container_s_quota(files, cores, tmp_path, monkeypat
     assert visible_cores() == cores
 
 
+def test_a_system_that_knows_no_share_has_all_cores(tmp_path, monkeypatch):
+    monkeypatch.setattr(hosts, "CGROUPS", tmp_path)
+    monkeypatch.delattr(os, "sched_getaffinity")  # macOS has none
+    assert visible_cores() == os.cpu_count()
+
+
 def test_a_driver_s_counter_gives_the_energy_between_two_samples(monkeypatch):
     driver = Mock(**{"nvmlDeviceGetCount.return_value": 1})
     energy = driver.nvmlDeviceGetTotalEnergyConsumption  # in millijoules
