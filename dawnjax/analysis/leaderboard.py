@@ -10,7 +10,7 @@ import numpy as np
 from dawnjax.analysis.cost import training_cost
 from dawnjax.errors import ConfigError
 from dawnjax.machine.prices import PRICES, Price, parse_date
-from dawnjax.page.words import NO_TARGET, NOT_REACHED
+from dawnjax.page.words import NO_MOMENT, NO_TARGET, NOT_REACHED
 from dawnjax.statistics.contrast import p_different
 from dawnjax.statistics.interval import ALPHA, FEWEST_TRIALS, Interval
 from dawnjax.statistics.sample import FEWEST_WITH_FAILURES, Sample
@@ -59,6 +59,13 @@ def up_to(entries: Iterable[Entry], until: str) -> list[Entry]:
     return [entry for entry in entries if (day := parse_date(entry.date)) and day <= last]
 
 
+def why_no_time(entry: Entry) -> str:
+    """Why no trial of an entry has a time to accuracy."""
+    if not entry.has_target:
+        return NO_TARGET
+    return NO_MOMENT if entry.figures.untimed else NOT_REACHED
+
+
 def ranking_seconds(entry: Entry) -> tuple[float | None, str]:
     """Time by which a training entry is ranked, or None and the reason.
 
@@ -70,10 +77,8 @@ def ranking_seconds(entry: Entry) -> tuple[float | None, str]:
     summary = entry.figures
     if not summary.trials:
         return None, "no trials"
-    if not entry.has_target:
-        return None, NO_TARGET
     if not summary.reached:
-        return None, NOT_REACHED
+        return None, why_no_time(entry)
     if entry.suite == "mlperf_training":
         if summary.score_seconds is not None:
             return summary.score_seconds, ""

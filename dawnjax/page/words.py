@@ -17,6 +17,7 @@ Said = TypeVar("Said")
 NOT_KNOWN = "not known"
 NOT_REACHED = "not reached"
 NO_TARGET = "no target given"
+NO_MOMENT = "reached at an unknown time"
 
 _THIN = "\u202f"
 """Narrow blank between thousands, which does not break a line."""

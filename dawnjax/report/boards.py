@@ -355,7 +355,7 @@ def _rows(board: Board) -> Iterable[tuple[Cell, ...]]:
             "reached": _reached(entry),
         }
         if row.seconds is None:
-            is_said = row.why in (words.NOT_REACHED, words.NO_TARGET)
+            is_said = row.why in (words.NOT_REACHED, words.NO_TARGET, words.NO_MOMENT)
             cells["seconds"] = Missing("", row.why if is_said else words.NOT_KNOWN)
         yield row_of(columns, row, entry, **cells)
 

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from dawnjax.analysis.leaderboard import why_no_time
 from dawnjax.page import svg, words
 from dawnjax.page.rows import Row, draw_strips
 from dawnjax.page.section import Figure, Section
 from dawnjax.page.table import Cell, Column, Table
-from dawnjax.page.words import NOT_REACHED
 from dawnjax.report.tables import (
     COMPILATION,
     WHAT,
@@ -74,8 +74,9 @@ def stability_table(entries: Sequence[Entry]) -> Table:
             **_ends("reached_fraction", found.reached_interval),
             **_ends("mean_seconds", found.mean_interval),
             **_ends("expected_seconds", found.expected_interval),
-            "reached_fraction": found.reached / found.trials,
-            "mean_seconds": found.mean_seconds if found.reached else NOT_REACHED,
+            "reached": found.reached + found.untimed,
+            "reached_fraction": (found.reached + found.untimed) / found.trials,
+            "mean_seconds": found.mean_seconds if found.reached else why_no_time(entry),
             "compile_seconds": mean_compile_seconds(entry),
             "interrupted": any(trial.interruptions > 0 for trial in entry.trials),
         }
@@ -125,7 +126,7 @@ def _stability_figure(table: Table, entries: Sequence[Entry]) -> Figure | None:
         entry = keyed[(record["suite"], record["benchmark"], record["source"])]
         summary = entry.figures
         if not summary.mean_seconds or summary.reached < 2:
-            left_out.append((label(entry, benchmark=True), "fewer than two trials reached"))
+            left_out.append((label(entry, benchmark=True), "fewer than two times are known"))
         else:
             strips.append(_strip(entry, names[key_of(entry)], summary, record))
     if not strips:

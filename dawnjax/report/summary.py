@@ -114,9 +114,10 @@ def conclusions(inputs: Inputs) -> list[str]:
             f"{'has' if single == 1 else 'have'} only one trial, so their variation is not known."
         )
     aimed = [summary for entry, summary in known if entry.has_target]
-    missed = sum(summary.trials - summary.reached for summary in aimed)
+    misses = [summary.trials - summary.reached - summary.untimed for summary in aimed]
+    missed = sum(misses)
     if missed:
-        incomplete = sum(summary.reached < summary.trials for summary in aimed)
+        incomplete = sum(map(bool, misses))
         sentences.append(
             f"{words.count(missed, 'trial')} of "
             f"{words.count(incomplete, 'entry', 'entries')} did not reach the target. Mean times "

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from dawnjax.analysis.cost import system_price
+from dawnjax.analysis.leaderboard import why_no_time
 from dawnjax.page.table import Cell, Column, Missing, Table, row_of
 from dawnjax.page.words import NO_TARGET, NOT_REACHED
 from dawnjax.trials.figures import Figures
@@ -107,13 +108,14 @@ def why_null(entry: Entry, name: str) -> str:
     summary = entry.figures
     given = entry.reasons.get(name, "")
     if name in ("mean_cost_usd", "cost_per_hour_usd"):
-        return system_price(entry).basis if summary.reached else _no_time(entry)
+        return system_price(entry).basis if summary.reached else why_no_time(entry)
     if given:
         return given
     if name.startswith(("epochs", "seconds_per_epoch")):
         return entry.reasons.get("epochs", "the logs do not record the epochs")
     if not summary.reached and name != "compile_seconds":
-        return "no trial reached the target" if entry.has_target else NO_TARGET
+        why = why_no_time(entry)
+        return "no trial reached the target" if why == NOT_REACHED else why
     if name in ("cv", "ratio_of_cvs") and summary.reached < 2:
         return "variation needs two trials that reached"
     if name == "ratio_of_cvs":
@@ -131,10 +133,6 @@ def why_null(entry: Entry, name: str) -> str:
     if name in ("num_accelerators", "num_hosts", "global_batch_size"):
         return "the results do not record it"
     return ""
-
-
-def _no_time(entry: Entry) -> str:
-    return NOT_REACHED if entry.has_target else NO_TARGET
 
 
 def overview_table(entries: Sequence[Entry]) -> Table:
@@ -170,8 +168,8 @@ def overview_table(entries: Sequence[Entry]) -> Table:
         return {
             "global_batch_unit": entry.global_batch_unit if entry.global_batch_size else None,
             "target": entry.target.value,
-            "mean_seconds": found.mean_seconds if found.reached else _no_time(entry),
-            "reached": found.reached if entry.has_target else Missing(NO_TARGET),
+            "mean_seconds": found.mean_seconds if found.reached else why_no_time(entry),
+            "reached": found.reached + found.untimed if entry.has_target else Missing(NO_TARGET),
             "compile_seconds": mean_compile_seconds(entry),
             "cold_trials": len(compile_seconds(entry, "cold")),
             "warm_compile_seconds": sum(warm) / len(warm) if warm else None,

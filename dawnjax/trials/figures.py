@@ -78,7 +78,7 @@ class Figures:
     @functools.cached_property
     def reached_interval(self) -> Interval | None:
         """Fraction that reached, with its interval; None without trials."""
-        return wilson(self.reached, self.trials) if self.trials else None
+        return wilson(self.reached + self.untimed, self.trials) if self.trials else None
 
     @functools.cached_property
     def mean_interval(self) -> Interval | None:

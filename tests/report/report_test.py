@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from browser import opened
 from made_entries import make_entry, make_trial
-from made_other_logs import normal, write_side
+from made_other_logs import normal, write_lines, write_side
 from made_reports import Page, entry, some_entries, some_report
 from made_runs import write_run
 
+from dawnjax.other_logs.columns import Columns
 from dawnjax.page.html_table import MOST_ROWS, to_html
 from dawnjax.page.section import Figure
 from dawnjax.report import contents, curves, inputs, own, summary, writing
@@ -90,6 +91,23 @@ def test_logs_without_a_target_missed_none(tmp_path):
     assert (row["reached"], row["mean_seconds"]) == (None, "no target given")
     assert (ranked["reached"], ranked["remark"]) == ("", "no target given")
     assert "stability" not in tables
+
+
+@pytest.mark.compiles
+def test_logs_without_a_clock_reached_at_an_unknown_time(tmp_path):
+    for seed, last in enumerate((2.0, 2.1, 2.2)):
+        rows = [{"step": 10, "val_loss": 3.0}, {"step": 20, "val_loss": last}]
+        write_lines(tmp_path / "a" / f"seed_{seed}.jsonl", rows)
+    read = inputs.read([tmp_path / "a"], columns=Columns(metric="val_loss", target=2.5))
+    first, second = summary.facts(read)[:2]
+    unknown = "reached at an unknown time"
+    assert first[0] == "3 of 3 reached" and second[1] == f"time to accuracy: {unknown}"
+    assert not any("did not reach" in line for line in summary.conclusions(read))
+    tables = {table.name: table.records() for table in contents.make(read).tables}
+    for name in ("entries", "stability"):
+        [row] = tables[name]
+        assert (row["reached"], row["mean_seconds"]) == (3, unknown)
+    assert tables["stability"][0]["reached_fraction"] == 1.0
 
 
 def test_entries_on_other_data_are_not_drawn_or_compared_together():
